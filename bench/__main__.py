@@ -1,4 +1,4 @@
-"""`python -m bench [P1 P4 ...] [--quick] [--out DIR]`: the goals of docs/performance.md beside their peers.
+"""`python -m bench [P1 P4 ...] [--quick] [--out DIR]`: the goals of docs/findings/goals.md beside their peers.
 
 Every goal runs side by side with SQLite, LMDB, RocksDB and Redis, rounds interleaved; medians, ratios and the goal are
 printed and kept as JSON. Timings judge nothing: a goal that is missed is printed as missed, and the run ends well.

@@ -1,4 +1,4 @@
-"""`python -m bench.table FILE.json`: the table of a kept run as Markdown, for docs/performance.md."""
+"""`python -m bench.table FILE.json`: the table of a kept run as Markdown, for docs/findings/goals.md."""
 
 from __future__ import annotations
 

@@ -13,9 +13,10 @@ from tidemark.engine.access.program_scans import count_rows
 from tidemark.engine.base.errors import Error, Rejected, RowNotFound
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
+from tidemark.engine.index.stored import counters_of, describe
 from tidemark.engine.memory.arena_layout import F_ROWS, MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
 from tidemark.engine.point import few
-from tidemark.engine.point.changes import DONE, LEFT, CommittedChanges
+from tidemark.engine.point.changes import DONE, CommittedChanges
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
@@ -56,11 +57,7 @@ def partitions_of(table: Table) -> list[dict[str, Any]]:
 
 def index_counters(table: Table) -> dict[str, Any]:
     """Return the part of `status()` about a table's indexes; empty if it has none."""
-    found: dict[str, dict[str, int]] = {}
-    for index in table.listed_indexes():
-        counters = index.tree.counters()
-        if not index.is_dropped:
-            found[index.name] = counters
+    found = counters_of(table.listed_indexes())
     return {"indexes": found} if found else {}
 
 
@@ -414,6 +411,7 @@ class TableHandle(WritableTable):
             raise memory_error(error) from error
         try:
             result = call(txn, self.table.newest, *arguments)
+            keep_plan(self.table)
             txn.commit()
         except MemoryError as error:
             raise txn.out_of_memory(error) from error
@@ -422,7 +420,6 @@ class TableHandle(WritableTable):
             # outcome(txid) tells which.
             txn.rollback()
             raise
-        keep_plan(self.table)
         return result
 
     # --- one row ---------------------------------------------------------------------------------
@@ -501,10 +498,11 @@ class TableHandle(WritableTable):
             >>> db["item"][1].stock
             7
         """
-        if where is None and self._changes.make(self.table, MODE_UPDATE, key, changes, index):
-            return True
-        status = self._changes.make_if(self.table, MODE_UPDATE, key, changes, where, index)
-        if status != LEFT:
+        calls = self._changes
+        status = calls.make(self.table, MODE_UPDATE, key, changes, index, where) or calls.make_if(
+            self.table, MODE_UPDATE, key, changes, where, index
+        )
+        if status:
             return status == DONE
         if index is not None:
             return self._in_own_transaction(unique_calls.update, key, changes, where, index)
@@ -521,10 +519,11 @@ class TableHandle(WritableTable):
             >>> db["item"].delete(1, where=tm.col("stock") == 0)
             False
         """
-        if where is None:
-            if self._changes.make(self.table, MODE_DELETE, key, None, index):
-                return True
-        elif (status := self._changes.make_if(self.table, MODE_DELETE, key, None, where, index)) != LEFT:
+        calls = self._changes
+        status = calls.make(self.table, MODE_DELETE, key, None, index, where) or calls.make_if(
+            self.table, MODE_DELETE, key, None, where, index
+        )
+        if status:
             return status == DONE
         if index is not None:
             return self._in_own_transaction(unique_calls.delete, key, where, index)
@@ -638,7 +637,8 @@ class TableHandle(WritableTable):
             >>> db["item"].update_where({"stock": tm.col("stock") + 20}, where=tm.col("stock") < 10)
             2
         """
-        return self._in_own_transaction(few.update_where, changes, where)
+        count = few.change_where_committed(self._changes, self.table, MODE_UPDATE, changes, where)
+        return self._in_own_transaction(few.update_where, changes, where) if count is None else count
 
     def delete_where(self, where: Expression | Program) -> int:
         """Delete all rows that `where` accepts; return how many.
@@ -649,7 +649,8 @@ class TableHandle(WritableTable):
             >>> db["item"].delete_where(tm.col("stock") == 0)
             1
         """
-        return self._in_own_transaction(few.delete_where, where)
+        count = few.change_where_committed(self._changes, self.table, MODE_DELETE, None, where)
+        return self._in_own_transaction(few.delete_where, where) if count is None else count
 
     def get_many(self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None) -> pa.RecordBatch:
         """Return the committed rows with these keys as an Arrow record batch, in the order of the keys.
@@ -687,15 +688,19 @@ class TableHandle(WritableTable):
         return scan
 
     def indexes(self) -> list[dict[str, Any]]:
-        """Return the indexes, each with `name`, `columns`, `unique`, `entries`.
+        """Return the indexes, each with `name`, `columns`, `unique`, `ordered`, `entries`. A row with NULL in the
+        columns has an entry only if the index is ordered.
 
         Examples:
             >>> db.create_index("item", "by_name", "name", unique=True)
             >>> db["item"].indexes()
-            [{'name': 'by_name', 'columns': ['name'], 'unique': True, 'entries': 3}]
+            [{'name': 'by_name', 'columns': ['name'], 'unique': True, 'ordered': False, 'entries': 3}]
         """
         self._check_usable()
-        return [index.to_dict() for index in self.table.newest.listed_indexes()]
+        table = self.table.newest
+        counters = counters_of(table.listed_indexes())
+        found = [(each, counters[each.name]) for each in table.definition.indexes if each.name in counters]
+        return [describe(definition, max(0, counted["entries"])) for definition, counted in found]
 
     def partitions(self) -> list[dict[str, Any]]:
         """Return the partitions, each with `name`, `fragment` (its number) and `rows`; ranges have `upper`, lists have

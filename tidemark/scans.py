@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from tidemark.engine.base.failure import Failure
     from tidemark.engine.base.watch import Watch
+    from tidemark.engine.index.stored import StoredIndex
     from tidemark.engine.programs.interpreter import Program
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
@@ -104,8 +105,7 @@ By = str | Sequence[str] | Mapping[str, str | Expression] | None
 class _Rows(itertools.chain[Any]):
     """Rows of lists, one after the other. Like a generator it can be closed, which ends the scan."""
 
-    __slots__ = ("_lists",)
-    _lists: Generator[Iterable[Any], None, None]
+    _lists: Generator[Iterable[Any], None, None] | None = None  # made on the way
 
     @classmethod
     def of(cls, lists: Generator[Iterable[Any], None, None]) -> _Rows:
@@ -116,7 +116,8 @@ class _Rows(itertools.chain[Any]):
 
     def close(self) -> None:
         """End the scan. Closing again does nothing."""
-        self._lists.close()
+        if self._lists is not None:
+            self._lists.close()
         deque(self, maxlen=0)  # the rows of the list it was in
 
 
@@ -137,6 +138,14 @@ class Scan:
 
     __reduce_ex__ = refuse_pickling
     _is_copied = False  # kernels aggregate the rows in place where possible
+    # What many scans leave as it is.
+    _index: StoredIndex | None = None
+    _index_columns: Sequence[str] = ()
+    _select: Select | None = None
+    _bounds: KeyRange | None = None
+    _compiled: Condition | None = None
+    _rows: Iterator[Any] | None = None
+    owner: object = None  # the Database, which stays open while the scan is read
 
     def __init__(
         self,
@@ -154,15 +163,15 @@ class Scan:
         watch: Watch | None = None,
     ) -> None:
         """failure: of the store, which refuses rows after it was closed; None: the transaction or snapshot does so."""
-        by.check()
-        names = None if partitions is None else as_names(partitions, "partitions")
-        if names is not None:
+        names = None
+        if partitions is not None:
+            names = as_names(partitions, "partitions")
             table.numbers_of(names)  # Raises: NoSuchPartition
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise SchemaInvalid(f"limit must be a number of rows, got {limit!r}")
         self._table = table
         self._txn = txn
-        self._columns = wanted_names(table.format, columns, HIDDEN)
+        self._columns = list(table.format.names) if columns is None else wanted_names(table.format, columns, HIDDEN)
         self._limit = limit
         self._lock = lock
         self._partitions = names
@@ -172,29 +181,27 @@ class Scan:
             self._plain = [name for name in self._columns if name not in HIDDEN]
             self._read = [name for name in self._columns if name not in _FROM_PLACES]
         self._by = by
-        self._index = None if by.name is None else table.index(by.name)
-        self._index_columns: Sequence[str] = ()
-        if self._index is not None:
-            read = table.columns_of(self._index)
-            self._index_columns = [each.name for each in read] if read else self._index.definition.columns
+        if by is not NO_INDEX:
+            by.check()
+            if by.name is not None:
+                self._index = table.index(by.name)
+                read = table.columns_of(self._index)
+                self._index_columns = [each.name for each in read] if read else self._index.definition.columns
         self._where = where
-        self._select: Select | None = None
+        found = None
         if names is None and lock is None and self._plain == self._columns and not self._is_copied:
             if where is not None and by.is_unbounded:
-                self._select = select(table, where, self._columns, by.name)
+                found = select(table, where, self._columns, by.name)
             elif where is None and by.name is not None and by.may_be_few(limit):
-                self._select = select_range(table, self._columns, by.name, by.lower, by.upper, by.prefix)
-        self._bounds: KeyRange | None = None
-        self._compiled: Condition | None = None
-        if self._select is None or not self._select.is_sound:  # else nothing is wrong with bounds and condition
+                found = select_range(table, self._columns, by.name, by.lower, by.upper, by.prefix)
+            self._select = found
+        if found is None or not found.is_sound:  # else nothing is wrong with bounds and condition
             self._key_range()
             if where is not None:
                 self._compiled = Condition(table.definition, where)
-        self._rows: Iterator[Any] | None = None
         self._on_rows = progress
         self._failure = failure
         self._watch = watch if txn is None else txn.store.watch
-        self.owner: object = None  # the Database, which stays open while the scan is read
 
     def out_of_memory(self, error: MemoryError) -> Error:
         """Return the error that a MemoryError in this scan becomes. The scan's transaction, if any, is rolled back."""
@@ -485,7 +492,7 @@ class Scan:
 
     def _added_few(self, wanted: Sequence[tuple[str, Any]]) -> list[Any] | None:
         """Add up the few rows that a select finds; None for the general path."""
-        if self._select is None or self._limit is not None or self._lock is not None:
+        if self._select is None:
             return None
         types = {column.name: column.type for column in self._table.definition.columns}
         for function, what in wanted:
@@ -494,8 +501,8 @@ class Scan:
             kinds = _FEW.get(function, ())
             if not isinstance(what, str) or what not in self._columns or not isinstance(types[what], kinds):
                 return None
-        rows = self._selected(self._select, None)
-        if rows is ...:
+        rows = self._few_rows()
+        if rows is None:
             return None
         found: list[Any] = []
         for function, what in wanted:
@@ -506,6 +513,13 @@ class Scan:
             values = [row[place] for row in rows if row[place] is not None]
             found.append(_ADD_UP[function](values) if values or function == "count" else None)
         return found
+
+    def _few_rows(self) -> list[Any] | None:
+        """Return the rows that an aggregate is of, if a select finds them."""
+        if self._select is None or self._limit is not None or self._lock is not None:
+            return None
+        rows = self._selected(self._select, None)
+        return None if rows is ... else rows
 
     def _pass(self, aggregated: Callable[..., Any], *what: Any) -> Any:
         """Aggregate the rows of this scan."""
@@ -576,7 +590,8 @@ class Scan:
             >>> db["item"].scan(where=tm.col("stock") > 4).count()
             2
         """
-        return int(self._added_up({"value": ("count", column)})[0])
+        few = self._few_rows() if column is None else None
+        return len(few) if few is not None else int(self._added_up({"value": ("count", column)})[0])
 
     def sum(self, column: str | Expression) -> Any:
         """Return the sum of the values that are not NULL, exact for integers and decimals; None if there is none.
@@ -650,14 +665,13 @@ class Scan:
         return next(self._rows)
 
     def __iter__(self) -> Iterator[Any]:
-        return self._locked() if self._lock is not None else _Rows.of(self._lists())
+        if self._lock is not None:
+            return self._locked()
+        rows = self._selected(self._select, self._limit)
+        return _Rows.of(self._lists()) if rows is ... else _Rows(rows)
 
     def _lists(self) -> Generator[Iterable[Any], None, None]:
         """Yield the rows, some hundreds at a time."""
-        rows = self._selected(self._select, self._limit)
-        if rows is not ...:
-            yield rows
-            return
         yield from self._lists_of(self._batches_found(), self._columns)
 
     def _selected(self, found: Select | None, limit: int | None) -> Any:

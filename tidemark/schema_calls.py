@@ -259,19 +259,25 @@ class SchemaCalls(StoreReads, TableCreation[TableHandle]):
         columns: str | Sequence[str],
         unique: bool = False,
         progress: Progress | None = None,
+        *,
+        ordered: bool = False,
     ) -> None:
         """Build an index over memory columns of a table while transactions continue.
 
         An ordered index is scanned by its name. A unique index finds rows by whole keys, and rejects later changes that
-        would give two rows the same key; it has no entry for a row with a NULL in its columns. The call waits for
-        transactions that are open at its beginning, up to `lock_timeout_ms`.
+        would give two rows the same key; rows with a NULL in its columns have no key, so many may be equal. A unique
+        index can be ordered too: then one index does both. The call waits for transactions that are open at its
+        beginning, up to `lock_timeout_ms`.
 
         Durable on return: the index. Any error before that, Ctrl-C included, leaves no index.
 
         Args:
             columns: Names of memory columns.
             unique: Whether the index is unique.
-            progress: Called with (rows done, rows in all, "rows").
+            progress: Called with (rows done, rows in all, "rows"). An index that is unique and ordered takes each row
+                twice.
+            ordered: Whether a unique index is ordered too. Scans by it see rows with NULL, first. It takes the memory
+                of both kinds. Other indexes always are ordered.
 
         Raises: IndexExists, NoSuchTable, NoSuchColumn, SchemaInvalid, InvalidName, LockTimeout, MemoryExhausted; with
         `unique` DuplicateKey, if two rows have the same key.
@@ -283,10 +289,15 @@ class SchemaCalls(StoreReads, TableCreation[TableHandle]):
             >>> db.create_index("item", "by_name", "name", unique=True)
             >>> db["item"].get("cup", index="by_name").id
             2
+            >>> db.create_index("item", "names", "name", unique=True, ordered=True)
+            >>> [row.name for row in db["item"].scan(index="names", lower="c")]
+            ['cup', 'pen']
+            >>> db["item"].get("cup", index="names").id
+            2
         """
         system_tables.refuse_change(table)
         names = tuple(as_names(columns, "columns"))
-        self._store.create_index(table, IndexDefinition(name, names, unique), progress)
+        self._store.create_index(table, IndexDefinition(name, names, unique, ordered), progress)
         self._refresh_catalog()
 
     def drop_index(self, table: str, name: str) -> None:

@@ -15,7 +15,7 @@ from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
 from tidemark.engine.point import few
-from tidemark.engine.point.changes import DONE, LEFT, change, change_if, locked
+from tidemark.engine.point.changes import DONE, change, change_if, locked
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
@@ -217,10 +217,10 @@ class Transaction(EngineTransaction):
             False
         """
         try:
-            if where is None and change(self, table, MODE_UPDATE, key, changes, index):
-                return True
-            status = change_if(self, table, MODE_UPDATE, key, changes, where, index)
-            if status != LEFT:
+            status = change(self, table, MODE_UPDATE, key, changes, index, where) or change_if(
+                self, table, MODE_UPDATE, key, changes, where, index
+            )
+            if status:
                 return status == DONE
             found = self.store.table(table)
             if index is not None:
@@ -243,10 +243,10 @@ class Transaction(EngineTransaction):
             True
         """
         try:
-            if where is None:
-                if change(self, table, MODE_DELETE, key, None, index):
-                    return True
-            elif (status := change_if(self, table, MODE_DELETE, key, None, where, index)) != LEFT:
+            status = change(self, table, MODE_DELETE, key, None, index, where) or change_if(
+                self, table, MODE_DELETE, key, None, where, index
+            )
+            if status:
                 return status == DONE
             found = self.store.table(table)
             if index is not None:

@@ -1,4 +1,4 @@
-"""The measured goals of docs/performance.md: each name has a function from the run's context to lines."""
+"""The measured goals of docs/findings/goals.md: each name has a function from the run's context to lines."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_replay_group_of_twenty_thousand_updates(benchmark: Any, database: Any, 
     def replay() -> int:
         done = 0
         for group in groups:
-            state = np.zeros(3, dtype=np.int64)
+            state = np.zeros(2, dtype=np.int64)
             stop = GROUP_WORDS + group.records_words
             # The same after-images over the same rows: nothing changes, however often it runs.
             status = replay_group(store.mem, directory, group.words, GROUP_WORDS, stop, group.epoch, 0, 1, state)

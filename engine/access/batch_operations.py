@@ -45,6 +45,7 @@ from tidemark.engine.memory.arena_layout import (
     X_ROW,
     X_USED,
 )
+from tidemark.engine.memory.touch_ahead import TouchAhead
 from tidemark.engine.rows.column_input import Batch, rows_expected, to_columns
 from tidemark.engine.rows.column_output import decode_rows
 from tidemark.engine.rows.column_patch import encode_columns_patch
@@ -68,6 +69,7 @@ Progress = Callable[[int, int, str], None]
 R = TypeVar("R")
 RESERVE_ROWS_MIN = 4_096  # per fragment
 PUT_SLICE_ROWS = 1_000  # about 200 µs per kernel call, which holds the GIL
+SLOT_WORDS = 4  # of a row beside its image: header, entry of the primary index
 UNIQUE_SHARE = 2  # a row's entry in a unique index takes as long as this many rows
 READ_SLICE_ROWS = 2_000
 
@@ -86,24 +88,39 @@ def _put_many(txn: Transaction, table: Table, data: Any, mode: int, progress: Pr
     txn.check(locks=True)
     total = 0
     expected = rows_expected(data)
-    with txn.savepoint():
+    with txn.savepoint(), TouchAhead(txn.mem) as touched:
         for batch in to_columns(data, table.definition):
             if not batch.columns.num_rows:
                 check_columns(table.format, batch.columns, needs_all=True)
                 continue
-            total += retry_if_altered(txn, table, _put_batch, batch, mode, expected - total)
+            total += retry_if_altered(txn, table, _put_batch, batch, mode, expected - total, touched)
             if progress is not None:
                 progress(total, -1, "rows")
     return total
 
 
-def _put_batch(txn: Transaction, table: Table, batch: Batch, mode: int, ahead: int) -> int:
+def _put_batch(txn: Transaction, table: Table, batch: Batch, mode: int, ahead: int, touched: TouchAhead) -> int:
     encoded = encode_rows(table.format, batch)
     ahead = max(ahead, encoded.count)
+    _make_room(txn, table, encoded, ahead)
+    if encoded.count:
+        row_words = encoded.images.size // encoded.count + SLOT_WORDS
+        touched.begin(ahead * row_words if mode == MODE_INSERT else 0, txn.buf, txn.desc)
     if mode == MODE_INSERT:
         _reserve_index(table, ahead)
-    put_images(txn, table, encoded, mode, batch.first_row, ahead)
+    put_images(txn, table, encoded, mode, batch.first_row)
     return encoded.count
+
+
+def _make_room(txn: Transaction, table: Table, encoded: EncodedRows, ahead: int) -> None:
+    """Grow the transaction's buffer for encoded rows, and for as many as are ahead, once instead of doubling it many
+    times. Rows of a run share one record header, so there are far fewer headers than rows.
+    """
+    images, count = encoded.images, encoded.count
+    room = images.size + (count // 64 + 16) * OPERATION_WORDS
+    used = int(txn.mem[txn.desc + X_USED])
+    if count and txn.buf.size < used + room <= txn.store.transaction_words - PAD_WORDS and txn.spool is None:
+        settle(txn, table, ST_SPACE, room, None, room * ahead // count)
 
 
 def retry_if_altered(txn: Transaction, table: Table, call: Callable[..., R], *arguments: Any) -> R:
@@ -125,13 +142,11 @@ def _reserve_index(table: Table, rows: int) -> None:
         table.reserve_index(fragment, table.arena.word(fragment, F_INDEX_COUNT) + share)
 
 
-def put_images(
-    txn: Transaction, table: Table, encoded: EncodedRows, mode: int, first_row: int, rows_ahead: int = 0
-) -> None:
+def put_images(txn: Transaction, table: Table, encoded: EncodedRows, mode: int, first_row: int) -> None:
     """Insert, write or update encoded rows, sorted by fragment so that inserts become runs.
 
-    rows_ahead: remaining rows of this call, including these, as far as known. Raises: DuplicateKey, RowNotFound and
-    NoPartition (`row` counts from `first_row`); TableAltered, which callers handle; and as `settle`.
+    Raises: DuplicateKey, RowNotFound and NoPartition (`row` counts from `first_row`); TableAltered, which callers
+    handle; and as `settle`.
     """
     images, offsets, count = encoded.images, encoded.offsets, encoded.count
     if count == 0:
@@ -142,12 +157,7 @@ def put_images(
         if not offsets.size:
             offsets = np.arange(count + 1, dtype=np.int64) * table.format.fixed_words
     hashes, order = _hashed(table, images, offsets, count, mode, first_row)
-    # Grow the buffer once instead of doubling it many times. Rows of a run share one record header, so there are far
-    # fewer headers than rows.
-    room = images.size + (count // 64 + 16) * OPERATION_WORDS
-    used = int(txn.mem[txn.desc + X_USED])
-    if txn.buf.size < used + room <= txn.store.transaction_words - PAD_WORDS and txn.spool is None:
-        settle(txn, table, ST_SPACE, room, None, room * rows_ahead // count)
+    _make_room(txn, table, encoded, 0)
     position = 0
     deadline: float | None = None
     slice_rows = PUT_SLICE_ROWS // (1 + UNIQUE_SHARE * len(table.uniques))

@@ -43,11 +43,21 @@ class Columns:
         for place, size in zip(places, text_bytes, strict=True):
             plan += self._column(place, capacity, min(size * capacity, _TEXT_BYTES_MAX))
         self.plan: Words = np.array(plan, dtype=np.int64)
+        self._take_memory()
+
+    def _take_memory(self) -> None:
         words = np.empty(self._words, dtype=np.int64)
         self.elements = (words, words.view(np.int32), words.view(np.int16), words.view(np.uint8))
         for _, column in self._each():
             if column[q.CO_KIND] != q.COLUMN_FIXED:
                 self._view(_DTYPES[column[q.CO_UNIT]])[column[q.CO_TARGET]] = 0
+
+    def another(self) -> Columns:
+        """Return columns of the same shape, of a batch that nothing was copied into."""
+        made = object.__new__(Columns)
+        made._places, made._words, made.plan = self._places, self._words, self.plan.copy()
+        made._take_memory()
+        return made
 
     def _region(self, size_bytes: int) -> int:
         """Return the word at which a new region begins."""
@@ -84,9 +94,10 @@ class Columns:
         return column
 
     def _each(self) -> Iterator[tuple[Place, list[int]]]:
+        plan = self.plan.tolist()
         for number, place in enumerate(self._places):
             at = q.CO_FIRST + number * q.CO_WORDS
-            yield place, self.plan[at : at + q.CO_WORDS].tolist()
+            yield place, plan[at : at + q.CO_WORDS]
 
     def _view(self, dtype: Any) -> Any:
         return self.elements[0].view(dtype)

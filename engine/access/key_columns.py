@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -21,12 +21,41 @@ if TYPE_CHECKING:
 
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.rows.columnar import EncodedKeys
+    from tidemark.engine.rows.row_format import RowFormat
+    from tidemark.engine.schema.row_shape import Place
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.engine.txn.views import View
 
-FEW_KEYS = 64  # the general path reads them as fast
+FEW_KEYS = 64  # capacity of the columns that are kept for calls with few keys
 SLICE_KEYS = 2_000
+SHAPES_KEPT = 64
+
+
+class _Shape(NamedTuple):
+    """How the rows of one version of a table become Arrow columns."""
+
+    places: list[Place]
+    schema: pa.Schema
+    few: Columns  # for FEW_KEYS keys; nothing is copied into it
+
+
+def _shape_of(row_format: RowFormat, columns: Sequence[str] | None) -> _Shape | None:
+    """Return the shape of the named columns, None if the general path must read them. Raises: as `wanted_names`."""
+    names = tuple(wanted_names(row_format, columns))
+    if names not in row_format.shapes:
+        if len(row_format.shapes) >= SHAPES_KEPT:
+            row_format.shapes.clear()
+        known = dict(zip(row_format.names, row_format.layout.places, strict=True))
+        places = [known[name] for name in names]
+        shape = None
+        if all(map(is_copied, places)):
+            few = Columns(places, FEW_KEYS, [TEXT_BYTES] * len(places))
+            shape = _Shape(places, arrow_schema(row_format.definition, names), few)
+        row_format.shapes[names] = shape
+        return shape
+    found: _Shape | None = row_format.shapes[names]
+    return found
 
 
 def read_columns_by_key(
@@ -35,24 +64,24 @@ def read_columns_by_key(
     """Return the rows with these keys, in the order of the keys, as of one instant; None if the general path must read
     them. Raises: NoSuchColumn, SchemaInvalid.
     """
-    names = wanted_names(table.format, columns)
-    known = dict(zip(table.format.names, table.format.layout.places, strict=True))
-    places = [known[name] for name in names]
-    if keys.count < FEW_KEYS or not all(map(is_copied, places)):
+    shape = _shape_of(table.format, columns)
+    if shape is None:
         return None
-    schema = arrow_schema(table.definition, names)
-    sizes = [TEXT_BYTES] * len(names)
+    sizes = [TEXT_BYTES] * len(shape.places)
+    made = shape.few.another() if keys.count <= FEW_KEYS else Columns(shape.places, keys.count, sizes)
     hints = np.empty(keys.count, dtype=np.int64)
     # One call reads few keys at one instant.
     with nullcontext() if keys.count <= SLICE_KEYS else table.views.open(table.handle) as view:
         while True:
-            made = Columns(places, keys.count, sizes)
             count, status = _read(table, keys, txn, view, made, hints)
             if status == OK:
-                return made.batch(schema, count)
+                return made.batch(shape.schema, count)
             if status > ST_SPACE:
                 return None
-            sizes = [max(2 * before, size) for before, size in zip(sizes, made.sizes(sizes, count, 0), strict=True)]
+            spread = int(made.plan[q.CO_CAPACITY]) // keys.count  # columns for few keys have room for more
+            larger = zip(sizes, made.sizes(sizes, count, 0), strict=True)
+            sizes = [max(2 * before * spread, size) for before, size in larger]
+            made = Columns(shape.places, keys.count, sizes)
 
 
 def _read(

@@ -8,12 +8,13 @@ import numpy as np
 
 from tidemark.engine.access import program_scan_layout as Q
 from tidemark.engine.access.column_scan_kernels import copy_columns
-from tidemark.engine.access.reads_kernels import HINT_MASK, HINT_SHIFT, confirmed, look_ahead, visible
+from tidemark.engine.access.reads_kernels import visible
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.programs import program_layout as P
-from tidemark.engine.rows.primary_kernels import AHEAD_ROWS, entry_rowid
+from tidemark.engine.rows.key_groups_kernels import AHEAD_ROWS, HINT_MASK, HINT_SHIFT, confirmed, look_ahead
+from tidemark.engine.rows.primary_kernels import entry_rowid
 from tidemark.engine.rows.rows_kernels import known_row_address
 from tidemark.engine.rows.ticks_kernels import check_view, is_unfinished, seen_absent, seen_unfinished
 
@@ -25,7 +26,7 @@ def _find_rows(mem, table, txn, keys, key_offsets, stride, begin, end, hints, ro
     """
     fragments = mem[table + A.T_FRAGMENT_LIST]
     some = 0
-    look_ahead(mem, table, keys, key_offsets, stride, begin, end, hints)
+    look_ahead(mem, table, keys, key_offsets, stride, begin, end, hints, 0)
     for i in range(begin, end):
         if hints[i] < 0:
             continue

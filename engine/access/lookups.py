@@ -102,7 +102,7 @@ def _with_disk_parts(table: Table, txn: Transaction | None, found: ScanBatch, vi
 # --- keys -----------------------------------------------------------------------------------------
 def _primary_keys(table: Table, keys: Sequence[tuple[Any, ...]]) -> EncodedKeys:
     row_format = table.format
-    if len(keys) > ONE_BY_ONE_KEYS:
+    if len(keys) > ONE_BY_ONE_KEYS or row_format.single_int_key:
         return encode_keys(row_format, [key[0] for key in keys] if len(row_format.key_columns) == 1 else list(keys))
     words = [row_format.encode_key(key) for key in keys]
     every = np.concatenate([NO_WORDS, *words])

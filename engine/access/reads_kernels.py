@@ -8,7 +8,6 @@ An entry is ROWID, epoch, author with table and fragment, then the row image, as
 from __future__ import annotations
 
 from tidemark.engine.jit.kernel import helper, kernel
-from tidemark.engine.jit.words_kernels import word_at
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.own_images_kernels import (
     entry_words,
@@ -19,23 +18,12 @@ from tidemark.engine.log.own_images_kernels import (
 )
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
-from tidemark.engine.rows.primary_kernels import (
-    AHEAD_ROWS,
-    candidate,
-    entry_rowid,
-    index_find,
-    key_equals,
-    tag_of,
-    touch_buckets,
-)
+from tidemark.engine.rows.key_groups_kernels import AHEAD_ROWS, HINT_MASK, HINT_SHIFT, confirmed, look_ahead
+from tidemark.engine.rows.primary_kernels import entry_rowid, index_find, tag_of
 from tidemark.engine.rows.rows_kernels import known_row_address
-from tidemark.engine.rows.segments_kernels import segment_of
 from tidemark.engine.rows.ticks_kernels import check_view, is_unfinished, seen_absent, seen_unfinished
-from tidemark.engine.schema.partitions_kernels import fragment_number, fragment_of
+from tidemark.engine.schema.partitions_kernels import fragment_of
 from tidemark.engine.txn.operations_kernels import touch_row
-
-HINT_SHIFT = 46
-HINT_MASK = (1 << HINT_SHIFT) - 1
 
 
 @helper
@@ -82,54 +70,6 @@ def read_into(mem, table, txn, buf, keys, first, words, out, at):
     return read_entry(mem, txn, buf, fragment, entry, out, at)
 
 
-@helper
-def look_ahead(mem, table, keys, key_offsets, stride, begin, end, hints):
-    """Prefetch the memory that a group of keys will need; hints[i] gets fragment number << 46 | index entry, -1 for a
-    key that no partition takes.
-
-    Each step runs over the whole group before the next begins, so that cache misses overlap. An entry of 0 means that
-    the key must be searched for.
-    """
-    fragments = mem[table + A.T_FRAGMENT_LIST]
-    seed = mem[table + A.T_SEED]
-    touched = 0
-    for i in range(begin, end):
-        first = key_offsets[i] if key_offsets.size else i * stride
-        words = key_offsets[i + 1] - first if key_offsets.size else stride
-        number = fragment_number(mem, table, keys, first, words)
-        hints[i] = number << A.TAG_BITS | tag_of(keys, first, words, seed) if number >= 0 else -1
-    for i in range(begin, end):
-        if hints[i] >= 0:
-            touched += touch_buckets(mem, mem[fragments + (hints[i] >> A.TAG_BITS)], hints[i] & A.TAG_MASK)
-    for i in range(begin, end):
-        if hints[i] < 0:
-            continue
-        number = hints[i] >> A.TAG_BITS
-        fragment = mem[fragments + number]
-        entry = 0
-        if mem[fragment + A.F_INDEX_COUNT] > 0:
-            entry = max(0, candidate(mem, segment_of(mem, fragment, hints[i] & A.TAG_MASK), hints[i] & A.TAG_MASK))
-        hints[i] = number << HINT_SHIFT | entry
-    for i in range(begin, end):
-        entry = hints[i] & HINT_MASK
-        if hints[i] >= 0 and entry != 0:
-            fragment = mem[fragments + (hints[i] >> HINT_SHIFT)]
-            row = known_row_address(mem, fragment, entry_rowid(mem, entry))
-            # Its first word and its last: a row of the usual size spans two cache lines.
-            touched += word_at(mem, row) + word_at(mem, row + mem[fragment + A.F_ROW_WORDS] - 1)
-    mem[A.S_TOUCHED] = touched
-
-
-@helper
-def confirmed(mem, table, fragment, entry, keys, first, words):
-    """Return the address of the index entry of a key, given the candidate of `look_ahead`."""
-    if entry != 0:
-        row = known_row_address(mem, fragment, entry_rowid(mem, entry))
-        if key_equals(mem, fragment, row, keys, first, words):
-            return entry
-    return index_find(mem, fragment, tag_of(keys, first, words, mem[table + A.T_SEED]), keys, first, words)
-
-
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1])")
 def read_row(mem, table, txn, buf, key, words, out):
     """Read one row by canonical key; return as `read_entry`, or ST_DROPPED. txn 0: read the committed row."""
@@ -170,7 +110,7 @@ def read_rows(mem, table, view, txn, buf, keys, key_offsets, stride, start, stop
     fragments = mem[table + A.T_FRAGMENT_LIST]
     for begin in range(start, stop, AHEAD_ROWS):
         end = min(begin + AHEAD_ROWS, stop)
-        look_ahead(mem, table, keys, key_offsets, stride, begin, end, offsets)  # hints, in offsets not assigned yet
+        look_ahead(mem, table, keys, key_offsets, stride, begin, end, offsets, 0)  # hints, in offsets not assigned yet
         for i in range(begin, end):
             first = key_offsets[i] if key_offsets.size else i * stride
             words = key_offsets[i + 1] - first if key_offsets.size else stride
@@ -203,7 +143,7 @@ def lock_found(mem, table, txn, keys, offsets, stride, start, stop, found):
     fragments = mem[table + A.T_FRAGMENT_LIST]
     for begin in range(start, stop, AHEAD_ROWS):
         end = min(begin + AHEAD_ROWS, stop)
-        look_ahead(mem, table, keys, offsets, stride, begin, end, found)  # hints, in words without a result yet
+        look_ahead(mem, table, keys, offsets, stride, begin, end, found, 0)  # hints, in words without a result yet
         for i in range(begin, end):
             first = offsets[i] if offsets.size else i * stride
             words = offsets[i + 1] - first if offsets.size else stride

@@ -523,7 +523,7 @@ def refused(txn: Transaction, table: Table, image: Words, row: int | None = None
     transaction. row: position in a batch.
     """
     handle = int(txn.mem[txn.desc + X_UNIQUE])
-    known = [*table.uniques.values(), *table.building.values()]
+    known = [*table.uniques.values(), *table.building]
     definition = next((each.definition for each in known if each.tree.handle == handle), None)
     if definition is None:
         text = f"{table.name}: a unique index that has since been dropped had the key; run it again"

@@ -18,7 +18,7 @@ from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log.own_images_kernels import entry_words, lock_owner, write_entry
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of, handle_of
-from tidemark.engine.rows.primary_kernels import row_key, tag_of, touch_buckets
+from tidemark.engine.rows.primary_kernels import ask_for_buckets, row_key, tag_of
 from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
 from tidemark.engine.rows.ticks_kernels import adds_only, is_unfinished
 from tidemark.engine.txn.changes_kernels import touch_lock
@@ -116,14 +116,11 @@ def place_of_key(mem, txn, buf, index, keys, start, words, waits):
 
 @helper
 def touch_keys(mem, index, keys, lengths, stride, begin, end):
-    """Prefetch the buckets of a group of keys, all at once."""
-    touched = 0
+    """Ask for the buckets of a group of keys, all at once."""
     for i in range(begin, end):
         if lengths[i] > 0:
-            touched += touch_buckets(
-                mem, mem[index + X.I_UNIQUE], tag_of(keys, i * stride, lengths[i], mem[index + X.U_SEED])
-            )
-    mem[A.S_TOUCHED] = touched
+            tag = tag_of(keys, i * stride, lengths[i], mem[index + X.U_SEED])
+            ask_for_buckets(mem, mem[index + X.I_UNIQUE], tag)
 
 
 @kernel(

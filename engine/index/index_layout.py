@@ -65,10 +65,10 @@ BUILT_WHOLLY = 1 << 62  # in I_BUILT_FRAGMENT
 
 # --- list of a table's indexes (a block) ----------------------------------------------------------
 XL_COUNT = 0
-LISTED_MAX = INDEXES_MAX
+LISTED_MAX = 2 * INDEXES_MAX  # a unique index that is ordered has two descriptors
 XL_FIRST = 1  # descriptors, in order of creation
-XL_UNIQUES = 40  # how many of them are unique
-XL_TAGS = 64  # for each, during an operation: tag of the entry the operation has taken, -1 if none
+XL_UNIQUES = 72  # how many of them are of hashes
+XL_TAGS = 128  # for each, during an operation: tag of the entry the operation has taken, -1 if none
 
 # scratch parts, in units of I_SIDE_STRIDE
 SIDE_TARGET = 0  # whole key of the entry being added or removed

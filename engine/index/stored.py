@@ -1,4 +1,5 @@
-"""An index attached to a table: its definition, and its tree or hash.
+"""An index attached to a table: its definition, and its tree or hash. A unique index that is ordered has both: two
+parts under one name.
 
 Commits find indexes through the table's list in the arena. The kernel call that removes one from the list also
 withdraws its handle (`engine/memory/handles_kernels.py`): from then on every reader finds that it is gone.
@@ -6,6 +7,7 @@ withdraws its handle (`engine/memory/handles_kernels.py`): from then on every re
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -48,7 +50,7 @@ T = TypeVar("T", bound=OrderedIndex | UniqueHash)
 
 
 class Stored(Generic[T]):
-    """One ordered or unique index of a table."""
+    """One part of an index of a table: its tree or its hash."""
 
     __slots__ = ("definition", "table_name", "tree")
 
@@ -101,23 +103,46 @@ class Stored(Generic[T]):
             state[1] = SLICE_SLOTS
             status = remove_rows(self.tree.mem, self.tree.handle, fragment, state)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return its name, columns, kind and number of entries as plain values."""
-        return {
-            "name": self.name,
-            "columns": list(self.definition.columns),
-            "unique": self.definition.is_unique,
-            "entries": max(0, self.tree.counters()["entries"]),
-        }
-
 
 class StoredIndex(Stored[OrderedIndex]):
-    """One ordered index of a table."""
+    """The tree of an ordered index."""
 
     __slots__ = ()
 
 
 class StoredUnique(Stored[UniqueHash]):
-    """One unique index of a table."""
+    """The hash of a unique index."""
 
     __slots__ = ()
+
+
+AnyIndex = StoredIndex | StoredUnique
+
+
+def kinds_of(definition: IndexDefinition) -> list[type[AnyIndex]]:
+    """Return the kinds of the parts of an index, in the order in which they are made and filled."""
+    kinds: list[type[AnyIndex]] = [StoredIndex] if definition.is_ordered else []
+    return [*kinds, StoredUnique] if definition.is_unique else kinds
+
+
+def counters_of(parts: Iterable[AnyIndex]) -> dict[str, dict[str, int]]:
+    """Return the counters of indexes by name, from all their parts. Where an index has a tree, `entries` are those of
+    the tree: a row with NULL is not in the hash.
+    """
+    found: dict[str, dict[str, int]] = {}
+    for each in parts:
+        counters = each.tree.counters()
+        if not each.is_dropped:
+            found[each.name] = {**counters, **found.get(each.name, {})}
+    return found
+
+
+def describe(definition: IndexDefinition, entries: int) -> dict[str, Any]:
+    """Return what `indexes()` says about an index."""
+    return {
+        "name": definition.name,
+        "columns": list(definition.columns),
+        "unique": definition.is_unique,
+        "ordered": definition.is_ordered,
+        "entries": entries,
+    }

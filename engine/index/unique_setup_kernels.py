@@ -22,7 +22,7 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of, free_descriptor, handle_of
 from tidemark.engine.memory.pool_kernels import free_block, take_block
 from tidemark.engine.rows.growth_kernels import drop_index, reserve_step
-from tidemark.engine.rows.primary_kernels import tag_of, touch_buckets
+from tidemark.engine.rows.primary_kernels import ask_for_buckets, tag_of
 from tidemark.engine.rows.var_parts_kernels import chunk_address
 
 AHEAD_ENTRIES = 32
@@ -183,13 +183,11 @@ def load_unique(mem, index, tags, places, start, stop):
     if index == 0:
         return A.ST_DROPPED
     hash = mem[index + X.I_UNIQUE]
-    touched = 0
     for begin in range(start, stop, AHEAD_ENTRIES):
         end = min(begin + AHEAD_ENTRIES, stop)
         for i in range(begin, end):
-            touched += touch_buckets(mem, hash, tags[i])
+            ask_for_buckets(mem, hash, tags[i])
         for i in range(begin, end):
             if take_entry(mem, index, tags[i], places[i]) != A.OK:
                 return A.ST_MEMORY
-    mem[A.S_TOUCHED] = touched
     return A.OK

@@ -403,6 +403,16 @@ def object_of(address):
     return Held(_object_at(address))
 
 
+def _word_at(context, builder, signature, values):
+    return builder.load(builder.inttoptr(values[0], _WORD.as_pointer()))
+
+
+@emitted(_word_at, types.int64, types.int64)
+def word_at(address):
+    """Return the word at an address inside of an object, which something else keeps alive."""
+    return ctypes.c_int64.from_address(int(address)).value
+
+
 def _dict_next(context, builder, signature, values):
     place, name, value = (cgutils.alloca_once(builder, kind) for kind in (_WORD, _POINTER, _POINTER))
     builder.store(values[1], place)

@@ -30,7 +30,9 @@ class Gate:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.lock.acquire()
-        self.followers = 0
+        # A token for each. To add and to discard one is a single step, and may be repeated: so the number is right with
+        # threads that leave at once, and after a signal at any point.
+        self.followers: set[object] = set()
 
     def open(self) -> None:
         """Let one follower pass: one that waits, or the next that comes."""
@@ -55,7 +57,7 @@ class Leaders:
     def followers(self) -> int:
         """How many threads wait for another one's work."""
         with self._guard:
-            return sum(gate.followers for gate in self._gates.values())
+            return sum(len(gate.followers) for gate in self._gates.values())
 
     def wait(self, sequence: int, lead: Callable[[int], None]) -> None:
         """Return when the work has reached a group; lead it if no other thread does. Raises: StoreFailed, and any
@@ -75,13 +77,15 @@ class Leaders:
                         gate = self._gates.get(sequence)
                         if gate is None:
                             gate = self._gates[sequence] = Gate()
-                        gate.followers += 1
+                        gate.followers.add(token)
                 if gate is None:
                     if self._leader is token:
                         lead(sequence)
                 else:
                     self._follow(sequence, gate)
             finally:
+                if gate is not None:
+                    gate.followers.discard(token)
                 if self._leader is token:
                     self._leader = None  # no call precedes it, so no signal can leave a stale leader
                     self._hand_over()
@@ -95,7 +99,6 @@ class Leaders:
                 self._failure.check()
                 passed = False  # it leads, or waits again
         finally:
-            gate.followers -= 1
             if passed:
                 gate.open()
 

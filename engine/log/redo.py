@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import CommitOnFailedStore, InvariantBroken, IoFailed, StorageFull, StoreFailed
+from tidemark.engine.base.errors import (
+    CommitInterrupted,
+    CommitOnFailedStore,
+    InvariantBroken,
+    IoFailed,
+    StorageFull,
+    StoreFailed,
+)
 from tidemark.engine.base.histogram import SYNC_BOUNDS, Histogram
 from tidemark.engine.log.geometry import Geometry, open_files
 from tidemark.engine.log.group import Group, Sealer, content_of
@@ -52,6 +59,11 @@ SPARE_BUFFERS = 8
 BATCH_BYTES = 1 << 20
 # Reserved for restarts, schema records and the padding of groups in flight; transactions cannot use it.
 PRIVATE_BYTES = 64 << 10
+
+
+def commit_interrupted(txid: int) -> CommitInterrupted:
+    """Return the error for Ctrl-C in the commit of a transaction that the log may have."""
+    return CommitInterrupted(f"the commit was interrupted on its way to the disk; ask outcome({txid})", txid=txid)
 
 
 class RedoLog:
@@ -228,20 +240,33 @@ class RedoLog:
         try:
             self.writing.wait(sequence, self._lead)
         except MemoryError as error:
-            failed = StoreFailed("there was no memory to write the REDO log; open the store again")
-            self.files.failure.latch(failed)
-            raise failed from error
+            raise self._had_no_memory() from error
 
-    def wait(self, sequence: int) -> None:
-        """Call `make_durable` for a commit's group. Raises: CommitOnFailedStore; the outcome is then unknown until the
-        store is opened again.
+    def _had_no_memory(self) -> StoreFailed:
+        """Fail the store, whose rows have what the log lacks; return the error."""
+        failed = StoreFailed("there was no memory to write the REDO log; open the store again")
+        self.files.failure.latch(failed)
+        return failed
+
+    def wait(self, sequence: int, txid: int = 0) -> None:
+        """Do `make_durable` for a commit's group. txid: of its transaction, for the errors; 0: Ctrl-C comes out as
+        it is.
+
+        Raises: CommitOnFailedStore; the outcome is then unknown until the store is opened again. CommitInterrupted.
         """
         try:
-            self.make_durable(sequence)
-        except StoreFailed as error:
+            self.writing.wait(sequence, self._lead)
+        except (StoreFailed, MemoryError) as error:
+            failed = error if isinstance(error, StoreFailed) else self._had_no_memory()
             raise CommitOnFailedStore(
-                f"the store failed before the commit was durable ({error.message}); open it again and ask outcome(txid)"
+                f"the store failed before the commit was durable ({failed.message}); open it again and ask"
+                " outcome(txid)",
+                **({"txid": txid} if txid else {}),
             ) from error
+        except KeyboardInterrupt as error:
+            if not txid:
+                raise
+            raise commit_interrupted(txid) from error
 
     def flush(self) -> None:
         """Return when everything committed so far is durable. Raises: see `make_durable`."""
@@ -281,18 +306,21 @@ class RedoLog:
             last = self.sequence if self.has_records() else self.sequence - 1
             return last if last > self.durable_sequence else 0
 
-    def share(self, sequence: int) -> None:
-        """Return when every member of the node group has the group in memory; at once if there is no node group.
+    def share(self, sequence: int, txid: int) -> None:
+        """Return when every member of the node group has a commit's group in memory; at once if there is no node group.
+        txid: as for `wait`.
 
-        Raises: CommitOnFailedStore if the log or the node group failed first.
+        Raises: CommitOnFailedStore if the log or the node group failed first; CommitInterrupted.
         """
         try:
             if self.partner is not None:
                 self.sharing.wait(sequence, self._share)
         except StoreFailed as error:
             raise CommitOnFailedStore(
-                "the store failed before all nodes had the commit; open it again and ask outcome(txid)"
+                "the store failed before all nodes had the commit; open it again and ask outcome(txid)", txid=txid
             ) from error
+        except KeyboardInterrupt as error:
+            raise commit_interrupted(txid) from error
 
     def _share(self, _sequence: int) -> None:
         """Send everything committed so far to the partner, and wait for it; later commits go with the next call."""

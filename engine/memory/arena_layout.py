@@ -20,7 +20,6 @@ S_COPY_RESERVED = 8  # words reserved by transactions for copies into a running 
 S_COPY_LIMIT = 9  # limit of these words; a transaction may exceed it while no other has reserved any
 S_REDO_FREE = 10  # free words of REDO log, reserved ones included
 S_REDO_RESERVED = 11  # words of REDO log reserved by open transactions
-S_TOUCHED = 12  # sum of the words that were prefetched, kept so that the reads are not optimised away
 S_FILE_DIRECTORY = 13  # block of leaves: file number -> descriptor of a data file; 0 before the first tablespace
 S_UNDO = 14  # address of the UNDO log's descriptor; 0 before the first tablespace
 S_INDEX_GENERATION = 15  # indexes announced so far; a transaction does not know those announced after it began

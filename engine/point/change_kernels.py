@@ -6,8 +6,8 @@ commit latch held.
 
 Each kernel returns DONE; REFUSED by the condition of the change; or LEFT, with nothing done, for the general path:
 values or a key that the plan does not know, another version of the table, new indexes, a lock, an unfinished large
-commit, no room, a row that is not there, or is there already, a key that another row has, an error of a program. Only
-BROKEN means that the store must fail.
+commit, no room, no transaction id left, a row that is not there, or is there already, a key that another row has, an
+error of a program. Only BROKEN means that the store must fail.
 """
 
 # mypy: ignore-errors
@@ -16,19 +16,20 @@ from __future__ import annotations
 
 from tidemark.engine.index.unique_entries_kernels import fragment_of_place, rowid_of_place
 from tidemark.engine.jit.kernel import helper
-from tidemark.engine.jit.objects_kernels import clear_error, is_null, left, object_kernel
+from tidemark.engine.jit.objects_kernels import clear_error, is_none, is_null, left, object_kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.point import plan_layout as U
 from tidemark.engine.point.changed_images_kernels import needs_image, put_changed_image
 from tidemark.engine.point.get_kernels import FOUND, answer, fill_seen, find_place, find_rowid, note_shown, table_of
-from tidemark.engine.point.images_kernels import put_changes, put_row_image, read_changes, read_row
+from tidemark.engine.point.images_kernels import NOT_KNOWN, put_changes, put_row_image, read_changes, read_row
 from tidemark.engine.point.judge_kernels import judge, put_outputs
 from tidemark.engine.point.keys_kernels import key_words, put_key
+from tidemark.engine.point.trees_kernels import bind_tree
 from tidemark.engine.point.values_kernels import leave, no_row, row_of_plan
 from tidemark.engine.programs import program_layout as P
 from tidemark.engine.rows.rows_kernels import known_row_address
 from tidemark.engine.txn.abort_kernels import abort_at_once
-from tidemark.engine.txn.begin_kernels import begin_at, txid_next
+from tidemark.engine.txn.begin_kernels import begin_at, has_txid, txid_next
 from tidemark.engine.txn.commit_kernels import commit_at_once
 from tidemark.engine.txn.operations_kernels import put_each, put_existing, touch_row
 
@@ -73,12 +74,27 @@ def touch(mem, plan, txn, buf, key, keys, mode):
 
 
 @helper
-def change(mem, plan, txn, buf, image, mode, key, changes, program, rows, work, keys, pairs):
+def read_call(plan, mode, changes, where, trees, given, bound, keys, pairs):
+    """Read what a change says. Return (how many columns get plain values, NOT_KNOWN for the general path; the program,
+    an empty one if there is none).
+    """
+    count = NOT_KNOWN
+    if given.size > 0 or is_none(where):
+        count = read_changes(plan, changes, pairs) if mode == A.MODE_UPDATE else 0
+    if count != NOT_KNOWN or given.size > 0:
+        return count, given
+    found = key_words()
+    count, size = bind_tree(plan, trees, mode, changes, where, keys, found, pairs, bound)
+    return count, bound[:size]
+
+
+@helper
+def change(mem, plan, txn, buf, image, mode, key, changes, where, trees, given, bound, rows, work, keys, pairs):
     """Change columns of a row in a transaction, or delete it, where the program accepts it; an empty one does. Return
     (OK or why nothing was changed, whether the program has refused the row, which is locked then).
     """
-    count = read_changes(plan, changes, pairs) if mode == A.MODE_UPDATE else 0
-    if count < 0:
+    count, program = read_call(plan, mode, changes, where, trees, given, bound, keys, pairs)
+    if count == NOT_KNOWN:
         return A.ST_DROPPED, False
     status, fragment, rowid = find(mem, plan, txn, buf, key, keys)
     if status != FOUND:
@@ -137,46 +153,58 @@ def end(mem, txn, buf, fill, copies, epoch, status):
 
 
 @helper
-def make(mem, plan, txn, buf, image, mode, what, changes, program, rows, work, keys, values):
+def make(mem, plan, txn, buf, image, mode, what, changes, where, trees, given, bound, rows, work, keys, values):
     """Make a change in a transaction; return as `change`."""
     if mode == A.MODE_UPDATE or mode == A.MODE_DELETE:
-        return change(mem, plan, txn, buf, image, mode, what, changes, program, rows, work, keys, values)
+        return change(
+            mem, plan, txn, buf, image, mode, what, changes, where, trees, given, bound, rows, work, keys, values
+        )
     return put(mem, plan, txn, buf, what, mode, image, keys, values), False
 
 
 @object_kernel(
     "int64(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, object_,"
-    " object_, int64[::1], int64[::1], int64[::1])"
+    " object_, object_, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])"
 )
-def change_row(mem, plan, txn, buf, fill, copies, image, epoch, mode, what, changes, program, rows, work):
+def change_row(
+    mem, plan, txn, buf, fill, copies, image, epoch, mode, what, changes, where, trees, given, bound, rows, work
+):
     """Make a change and commit it. txn, buf: a descriptor and a buffer for this alone. image: scratch memory.
 
     mode: MODE_UPDATE (what: a primary key, changes: a dict), MODE_DELETE (what: a primary key), MODE_INSERT or
     MODE_WRITE (what: a row, as a tuple, or as a dict of all columns).
 
-    program: of an update, or the condition of a deletion; empty if there is none. It changes columns that are changed
-    in place. rows, work: memory for it.
+    where: a condition, or None. It and the expressions among the changes are bound to a program of `trees`.
+
+    given: such a program, already bound; then `where` is None. It changes columns that are changed in place. bound,
+    rows, work: memory for programs.
     """
-    if not is_current(mem, plan) or begin_at(mem, txn, NO_SLOT, 0, U.REDO_WORDS) != A.OK:
+    if not is_current(mem, plan) or not has_txid(mem):
+        return LEFT
+    if begin_at(mem, txn, NO_SLOT, 0, U.REDO_WORDS) != A.OK:
         return LEFT
     keys = key_words()
     values = key_words()
-    status, is_refused = make(mem, plan, txn, buf, image, mode, what, changes, program, rows, work, keys, values)
+    status, is_refused = make(
+        mem, plan, txn, buf, image, mode, what, changes, where, trees, given, bound, rows, work, keys, values
+    )
     done = end(mem, txn, buf, fill, copies, epoch, status)
     return REFUSED if done == DONE and is_refused else done
 
 
 @object_kernel(
-    "int64(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, object_, object_, int64[::1],"
-    " int64[::1], int64[::1])"
+    "int64(int64[::1], int64[::1], int64, int64[::1], int64[::1], int64[::1], int64, object_, object_, object_,"
+    " int64[::1], int64[::1], int64[::1], int64[::1], int64[::1])"
 )
-def change_seen(mem, plan, txn, buf, shown, image, mode, what, changes, program, rows, work):
+def change_seen(mem, plan, txn, buf, shown, image, mode, what, changes, where, trees, given, bound, rows, work):
     """Make a change in an open transaction, see `change_row`."""
     if not is_current(mem, plan):
         return LEFT
     keys = key_words()
     values = key_words()
-    status, is_refused = make(mem, plan, txn, buf, image, mode, what, changes, program, rows, work, keys, values)
+    status, is_refused = make(
+        mem, plan, txn, buf, image, mode, what, changes, where, trees, given, bound, rows, work, keys, values
+    )
     if status != A.OK:
         return LEFT
     shown[0] = U.EPOCH_LAST

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base.errors import Error, InvariantBroken
+from tidemark.engine.base.ids import LAST_EPOCH
 from tidemark.engine.base.out_of_memory import memory_error
 from tidemark.engine.jit.objects_kernels import IS_USABLE
+from tidemark.engine.log.redo_layout import GROUP_WORDS
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import MODE_UPDATE
 from tidemark.engine.point import plan_layout as u
-from tidemark.engine.point.change_kernels import BROKEN, DONE, LEFT, change_row, change_seen, get_locked
+from tidemark.engine.point.change_kernels import BROKEN, DONE, LEFT, REFUSED, change_row, change_seen, get_locked
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import bind_filter, bind_update
 from tidemark.engine.programs.expressions import Expression
@@ -35,24 +37,31 @@ if TYPE_CHECKING:
 
 __all__ = ["DONE", "LEFT", "CommittedChanges", "change", "change_by", "program_of", "change_if", "locked"]
 
+TXID_WORD = GROUP_WORDS + 1  # of a buffer: of the transaction that was logged from it last
 OUTPUTS_MAX = 32  # columns that one program computes
 assert u.REDO_WORDS == BUFFER_WORDS + PAD_WORDS
 # Scratch memory for the image of a row, and to run a program over it. Kernels that use it hold the GIL, and run no
 # Python code.
 _image: Words = np.zeros(u.IMAGE_WORDS, dtype=np.int64)
+_bound: Words = np.zeros(u.PROGRAM_WORDS, dtype=np.int64)
 _rows: Words = np.zeros(p.ROWS_WORDS, dtype=np.int64)
 _work: Words = np.zeros(p.work_words(OUTPUTS_MAX), dtype=np.int64)
+_memory = (_bound, _rows, _work)
 
 
 class CommittedChanges:
-    """Changes that are transactions of their own, with `durability="epoch"`, in a store that is no node of a group."""
+    """Changes that are transactions of their own, in a store that is no node of a group, durable on return with
+    `durability="commit"`.
+    """
 
-    __slots__ = ("_buf", "_change_row", "_desc", "_is_left", "_store")
+    __slots__ = ("_buf", "_change_row", "_desc", "_is_left", "_place", "_store", "_waits")
 
     def __init__(self, store: Transactions | None) -> None:
         """store: None: the general path makes, or refuses, all changes."""
-        self._is_left = store is None or store.waits_for_disk or store.watch is not None or not IS_USABLE
+        self._is_left = store is None or store.watch is not None or not IS_USABLE
+        self._waits = store is not None and store.waits_for_disk
         self._store: Any = store
+        self._place: Any = None
         self._change_row: Any = None
         self._desc = 0
         self._buf: Words = NOTHING
@@ -64,10 +73,14 @@ class CommittedChanges:
         what: Any,
         changes: Any = None,
         index: Any = None,
+        where: Any = None,
         program: Words = NOTHING,
     ) -> int:
         """Make a change of a table's row. index: name of the unique index that the key is of, None: the primary key.
-        program: as `program_of` returns it.
+        where: a condition, None for all rows. program: of the change and its condition, as `program_of` returns it.
+
+        Durable on return, with `durability="commit"`: the change; where the condition refuses the row, what decided it.
+        Raises: StoreFailed; OutcomeUnknown with the `txid`, once the change is in the log.
         """
         plan = table.plan
         if plan is None or self._is_left:
@@ -78,8 +91,12 @@ class CommittedChanges:
             if words is None:
                 return LEFT
         store = self._store
+        waits = self._waits
+        txid = 0  # from when on the log has the change
         try:
             change = self._change_row or self._prepared()
+            if waits:
+                began = store.clock.monotonic()
             with store.latch:
                 log, epochs = store.log, store.epochs
                 if (
@@ -102,20 +119,34 @@ class CommittedChanges:
                         mode,
                         what,
                         changes,
+                        where,
+                        plan.trees.words,
                         program,
+                        _bound,
                         _rows,
                         _work,
                     )
                     if status == DONE:
                         epochs.has_commits = True
+                        if waits:
+                            ticket = log.sequence
+                            self._place.txid = txid = int(self._buf[TXID_WORD])
                     elif status == BROKEN:
                         epochs.has_commits = True
                         raise store.fail(InvariantBroken("a change met a broken invariant; reopen the store"))
                 except BaseException:
                     epochs.has_commits = True  # a signal arrived right after the kernel's one step
+                    if waits:
+                        txid = self._logged()
                     raise
+            if waits:  # visible, not acknowledged: a crash here loses it
+                if status == DONE:
+                    log.wait(ticket, txid)
+                    store.note_commit(began, txid, True)
+                elif status == REFUSED:
+                    log.secure(LAST_EPOCH, True)  # the commit that made the row one that is refused
         except MemoryError as error:
-            raise memory_error(error) from error
+            raise store.commit_out_of_memory(error, txid) if txid else memory_error(error) from error
         return status
 
     def make_if(self, table: Table, mode: int, key: Any, changes: Any, where: Any, index: Any = None) -> int:
@@ -130,16 +161,22 @@ class CommittedChanges:
         if found is None:
             return LEFT
         program, plain = found
-        return self.make(table, mode, key, plain, index, program)
+        return self.make(table, mode, key, plain, index, None, program)
 
     def _prepared(self) -> Any:
         """Return the kernel, with a place for its transactions."""
         change = change_row.entry
         with self._store.latch:
             place = self._store.own_place()
-            self._desc, self._buf = place.desc, place.buf
+            self._place, self._desc, self._buf = place, place.desc, place.buf
             self._change_row = change
         return change
+
+    def _logged(self) -> int:
+        """Return the id of the transaction of a call that broke off, 0 if the log has none; with the latch held."""
+        before, last = self._place.txid, int(self._buf[TXID_WORD])
+        self._place.txid = last
+        return 0 if last == before else last
 
 
 def program_of(plan: Plan, mode: int, changes: Any, where: Any) -> tuple[Words, Any] | None:
@@ -169,7 +206,10 @@ def program_of(plan: Plan, mode: int, changes: Any, where: Any) -> tuple[Words, 
     except (Error, TypeError):  # TypeError: an unhashable object, which the general path refuses
         return None
     program = found.program
-    return (words, plain) if program.facts.is_of_image and len(program.outputs) <= OUTPUTS_MAX else None
+    if not program.facts.is_of_image or len(program.outputs) > OUTPUTS_MAX:
+        return None
+    plan.trees.learn(mode, changes, where, found, words)
+    return words, plain
 
 
 # --- in a transaction -----------------------------------------------------------------------------
@@ -197,9 +237,11 @@ def _plan_for(txn: Transaction, name: Any) -> Plan | None:
     return plan
 
 
-def change(txn: Transaction, name: Any, mode: int, what: Any, changes: Any = None, index: Any = None) -> int:
-    """Make a change in a transaction, of a row of the table with a name. index: as for `CommittedChanges.make`. Raises:
-    as the first change of a transaction.
+def change(
+    txn: Transaction, name: Any, mode: int, what: Any, changes: Any = None, index: Any = None, where: Any = None
+) -> int:
+    """Make a change in a transaction, of a row of the table with a name. index, where: as for `CommittedChanges.make`.
+    Raises: as the first change of a transaction.
     """
     if mode == MODE_UPDATE and type(changes) is not dict:
         return LEFT
@@ -211,8 +253,9 @@ def change(txn: Transaction, name: Any, mode: int, what: Any, changes: Any = Non
         words = plan.words_for(index)
         if words is None:
             return LEFT
+    trees = plan.trees.words
     status: int = change_seen.entry(
-        plan.mem, words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, NOTHING, _rows, _work
+        plan.mem, words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, where, trees, NOTHING, *_memory
     )
     return status
 
@@ -226,8 +269,9 @@ def change_by(
     words = plan.words if index is None else plan.words_for(index)
     if words is None:
         return LEFT
+    trees = plan.trees.words
     status: int = change_seen.entry(
-        plan.mem, words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, program, _rows, _work
+        plan.mem, words, txn.desc, txn.buf, txn.shown, _image, mode, what, changes, None, trees, program, *_memory
     )
     return status
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemark.engine.access import batch_operations, conditional_changes, unique_upserts
 from tidemark.engine.access.own_changes import has_changed
+from tidemark.engine.base.out_of_memory import memory_error
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
-from tidemark.engine.point.changes import DONE, LEFT, change_by, program_of
+from tidemark.engine.point.changes import DONE, LEFT, CommittedChanges, change_by, program_of
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.point.selects import select
 from tidemark.engine.programs.expressions import Col, Compare, Constant, Expression, Junction
@@ -205,6 +206,35 @@ def delete_where(txn: Transaction, table: Table, where: Expression | Program) ->
     """As `conditional_changes.delete_where`."""
     count = _change_where(txn, table, MODE_DELETE, None, where)
     return generally(conditional_changes.delete_where, txn, table, where) if count is None else count
+
+
+def change_where_committed(calls: CommittedChanges, table: Table, mode: int, changes: Any, where: Any) -> int | None:
+    """Change, as a transaction of its own, the one row that a condition may accept, since it gives a whole key. Return
+    how many were changed, None for the general path. Durable on return, raises: as `CommittedChanges.make`.
+    """
+    if not isinstance(where, Expression) or (mode == MODE_UPDATE and not changes):
+        return None
+    try:
+        found = _whole_key(table, where)
+    except MemoryError as error:
+        raise memory_error(error) from error
+    if found is None:
+        return None
+    key, index, rest = found
+    status = calls.make(table, mode, key, changes, index, rest) or calls.make_if(table, mode, key, changes, rest, index)
+    return int(status == DONE) if status else None
+
+
+def _whole_key(table: Table, where: Expression) -> tuple[Any, str | None, Expression | None] | None:
+    """Return the key that a condition gives, its unique index, None for the primary key, and the condition, if it says
+    more than that; None if it gives no key.
+    """
+    names = table.definition.primary_key
+    narrowed = _narrowed(where, names)
+    found = select(table, narrowed, list(names), None)
+    if found is None or not found.is_sound or found.key is None:
+        return None
+    return *found.key, None if narrowed is where else where
 
 
 def _narrowed(where: Expression, names: Sequence[str]) -> Expression:

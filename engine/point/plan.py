@@ -22,6 +22,7 @@ from tidemark.engine.memory.arena_layout import S_INDEX_GENERATION
 from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.get_kernels import get_by_unique, get_by_unique_seen, get_row, get_seen
 from tidemark.engine.point.kinds import key_words, read_words, value_detail, value_kind
+from tidemark.engine.point.trees import Trees
 from tidemark.engine.point.values_kernels import rows_of_images
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_part import var_default
@@ -150,9 +151,11 @@ class Plan:
         "get_seen",
         "in_place",
         "kept",
+        "known",
         "mem",
         "rows",
         "selects",
+        "trees",
         "uniques",
         "version",
         "words",
@@ -169,6 +172,7 @@ class Plan:
         self.generation = int(self.mem[S_INDEX_GENERATION])
         self.uniques: dict[str, Words] = {}  # the words for keys of each unique index
         self.selects: dict[Any, Any] = {}  # of `engine/point/selects.py`
+        self.known: dict[Any, Any] = {}  # and what kernels know of them
         self.get: Callable[..., Any] = _leave
         self.get_seen: Callable[..., Any] = _leave
         self.get_by_unique: Callable[..., Any] = _leave
@@ -179,6 +183,7 @@ class Plan:
         if self.rows is None:
             self.words: Words = np.zeros(u.U_ROWS, dtype=np.int64)
             self.words[u.U_GENERATION] = -1
+            self.trees = Trees(definition, self.words, ())
             return
         key = key_plan([key_words(place.column.type) for place in row_format.layout.key_places], 0)
         self.words = self.rows.words.copy()
@@ -187,6 +192,7 @@ class Plan:
         self._read_values(table)
         common = self.words
         self.words = _with_key(common, key)
+        self.trees = Trees(definition, self.words, self.kept)
         self.get = get_row.entry
         self.get_seen = get_seen.entry
         for name, index in table.uniques.items():

@@ -118,6 +118,41 @@ CHANGE_NEVER = 0  # a column of the primary key
 CHANGE_IN_PLACE = 1
 CHANGE_BY_IMAGE = 2  # the record has the whole image
 
+# --- trees of expressions that kernels know --------------------------------------------------------
+T_COUNT = 0
+T_FIRST = 1  # then for each: words of its head, its patterns, its constants, its program
+TREE_WORDS = 10
+T_WORDS = 0  # of all of it
+T_MODE = 1  # MODE_UPDATE or MODE_DELETE
+T_HAS_WHERE = 2
+T_CHANGES = 3  # of an update: after the condition's pattern each has its column's number, and the pattern or T_PLAIN
+T_CONSTANTS = 4  # of its program
+T_CONSTANTS_AT = 5  # from the tree's start
+T_PROGRAM_AT = 6
+T_PROGRAM_WORDS = 7  # without constants of any length
+T_POOL = 8  # where constants begin in the program
+T_HAS_OCTETS = 9  # 1: constants of any length end it
+T_PLAIN = 0
+# A node of a pattern, and those of its children after it:
+N_CLASS = 0  # address of its class
+N_VALUE = 1  # offset of the value of a constant, 0 for another node
+N_WANTED = 2  # that many (offset, word) pairs follow, a word being equal; of a constant: the class of its value
+N_TEXT = 3  # offset of a text, 0 for none
+N_IS = 4  # address of the text
+N_CHILDREN = 5  # that many offsets of children are at the end
+NODE_WORDS = 6
+# A constant of a program:
+C_NUMBER = 0  # of the constant among those of the tree
+C_PLACE = 1  # word of the program
+C_SIZE = 2
+C_READ = 3  # how its value is read, as a column of a key
+CONSTANT_WORDS = C_READ + KEY_WORDS
+SIZE_WORD = 0
+SIZE_WIDE = 1
+SIZE_OCTETS = 2  # a count of bytes, then the bytes, after the program
+NODES_MAX = 60  # of a pattern
+PROGRAM_WORDS = 1_024  # with all constants; the general path binds larger ones
+
 EPOCH_LAST = (1 << 63) - 1  # what a reader has seen that found no row
 # Words of a key on the stack of a kernel; the general path reads longer ones.
 STACK_WORDS = 128

@@ -1,7 +1,7 @@
-"""The few rows with a key of an ordered index, found and made in one kernel call.
+"""The few rows with some primary keys, or a key of an ordered index, found and made in one kernel call.
 
-A key is values of the leading columns; a range of the next column may follow. Nothing is read in two steps, so the rows
-are those of one instant, and no view is opened.
+A key of an index is values of its leading columns; a range of the next column may follow. Nothing is read in two steps,
+so the rows are those of one instant, and no view is opened.
 """
 
 # mypy: ignore-errors
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from tidemark.engine.access.reads_kernels import visible
 from tidemark.engine.index import index_layout as X
+from tidemark.engine.index.changes_kernels import place_of
 from tidemark.engine.index.key_words_kernels import LOWEST, row_of_place
 from tidemark.engine.index.tree_scans_kernels import entries_between
 from tidemark.engine.index.unique_entries_kernels import fragment_of_place
@@ -31,8 +32,8 @@ from tidemark.engine.jit.objects_kernels import (
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.point import plan_layout as U
-from tidemark.engine.point.get_kernels import FOUND, fill_seen, table_of
-from tidemark.engine.point.keys_kernels import NOT_READ, key_words, put_index_piece
+from tidemark.engine.point.get_kernels import FOUND, fill_seen, find_rowid, table_of
+from tidemark.engine.point.keys_kernels import NOT_READ, key_words, put_index_piece, put_key
 from tidemark.engine.point.values_kernels import row_of_plan
 from tidemark.engine.rows import columns_layout as K
 
@@ -74,6 +75,20 @@ def put_bound(mem, index, plan, key, count, octets, words, bound, place):
 
 
 @helper
+def add_place(places, count, place):
+    """Add a fragment number and ROWID to sorted ones, if it is not there yet; return their number."""
+    at = count
+    while at > 0 and places[at - 1] > place:
+        at -= 1
+    if at > 0 and places[at - 1] == place:
+        return count
+    for i in range(count, at, -1):
+        places[i] = places[i - 1]
+    places[at] = place
+    return count + 1
+
+
+@helper
 def keep_shown(mem, places, count):
     """Keep the places of rows that exist, in their order; return their number."""
     kept = 0
@@ -98,6 +113,25 @@ def fill_rows(rows, mem, plan, places, count):
             return 0
         set_row(rows, i, finished(made))
     return 1
+
+
+@helper
+def rows_at(mem, plan, places, count):
+    """Return a list of the rows at places, or `...`."""
+    was_on = stop_collector()
+    rows = new_rows(count)
+    is_whole = 0
+    if is_null(rows):
+        clear_error()
+    else:
+        is_whole = fill_rows(rows, mem, plan, places, count)
+    if was_on:
+        start_collector()
+    if is_whole:
+        return rows
+    if is_null(rows) == 0:
+        drop(rows)
+    return left()
 
 
 @object_kernel("object_(int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, object_, object_)")
@@ -134,17 +168,32 @@ def select_rows(mem, table_plan, plan, index_plan, most, flags, low, high):
     shown = keep_shown(mem, places, count)
     if shown < count and count == limit:
         return left()
-    was_on = stop_collector()
-    rows = new_rows(shown)
-    is_whole = 0
-    if is_null(rows):
-        clear_error()
-    else:
-        is_whole = fill_rows(rows, mem, plan, places, shown)
-    if was_on:
-        start_collector()
-    if is_whole:
-        return rows
-    if is_null(rows) == 0:
-        drop(rows)
-    return left()
+    return rows_at(mem, plan, places, shown)
+
+
+@object_kernel("object_(int64[::1], int64[::1], int64[::1], object_)")
+def select_keys(mem, table_plan, plan, given):
+    """Return a list of the committed rows with the primary keys of a tuple, each once, in the order of a full scan: by
+    fragment, then by ROWID. `...` for the general path.
+
+    plan: of the columns that the rows have.
+    """
+    table = table_of(mem, table_plan)
+    places = key_words()
+    keys = key_words()
+    if table == 0 or mem[A.S_UNFINISHED] != 0 or tuple_size(given) > places.size:
+        return left()
+    count = 0
+    for i in range(tuple_size(given)):
+        words = put_key(table_plan, table_plan[U.U_KEY], tuple_item(given, i), keys)
+        if words == 0:
+            return left()
+        status, fragment, rowid = find_rowid(mem, table, keys, words)
+        if status == A.ST_UNFINISHED:
+            return left()
+        if status == FOUND:
+            count = add_place(places, count, mem[fragment + A.F_NUMBER] << A.COUNT_SHIFT | rowid)
+    for i in range(count):
+        fragment = mem[mem[table + A.T_FRAGMENT_LIST] + (places[i] >> A.COUNT_SHIFT)]
+        places[i] = place_of(mem, fragment, places[i] & A.ROWID_MASK)
+    return rows_at(mem, plan, places, keep_shown(mem, places, count))

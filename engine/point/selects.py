@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.kinds import key_words
 from tidemark.engine.point.plan import Plan, RowPlan, key_plan, plan_of, row_plan
-from tidemark.engine.point.select_kernels import select_rows
-from tidemark.engine.programs.expressions import Col, Compare, Constant, Junction
+from tidemark.engine.point.select_kernels import select_keys, select_rows
+from tidemark.engine.point.trees import NO_TREES, TREES_MAX, condition_tree
+from tidemark.engine.point.trees_kernels import known_tree
+from tidemark.engine.programs.expressions import Col, Compare, Constant, Junction, Member
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.types import Floating
 
@@ -51,19 +53,20 @@ _UPPER = {"le": 0, "lt": u.HIGH_BELOW}
 
 
 class Select(NamedTuple):
-    """How a condition is answered, and its constants."""
+    """How a condition is answered, and its constants.
+
+    `is_sound`: its columns can have all of the constants, so that the general path refuses none of them.
+    """
 
     plan: Plan
-    way: _ByKey | _ByIndex
-    values: list[Any]
+    way: _ByKey | _ByKeys | _ByIndex
+    values: Sequence[Any]
+    is_sound: bool
 
     @property
-    def is_sound(self) -> bool:
-        """Whether its columns can have all of the constants, so that the general path refuses none of them."""
-        for value, read in zip(self.values, self.way.constants, strict=True):
-            if not read.holds(value):
-                return False
-        return True
+    def key(self) -> tuple[Any, str | None] | None:
+        """The key that the condition gives, and the name of its unique index, None for the primary key; None: none."""
+        return self.way.key(self.values)
 
     def rows(self, table: Table, is_reverse: bool, limit: int | None, txn: Transaction | None = None) -> Any:
         """Return a list of the rows that the condition accepts; ... for the general path. txn: the transaction that
@@ -77,9 +80,19 @@ def select(table: Table, where: Any, wanted: list[str], index: str | None) -> Se
 
     wanted: columns of the rows. index: the name of the index whose order they have; None: any order.
     """
+    kind = type(where)
+    if kind is Member:
+        return _select_members(table, where, wanted) if index is None else None
+    plan: Plan | None = table.plan
+    columns = (index, *wanted)
+    known = None if plan is None or not plan.is_of(table) else plan.known.get(columns)
+    if plan is not None and known is not None:
+        number = known_tree.entry(known.words, where)
+        if number >= 0:
+            constants = [where.right.value] if kind is Compare else [each.right.value for each in where.operands]
+            return Select(plan, known.ways[number], constants, True)
     compared: list[tuple[str, str]] = []
     values: list[Any] = []
-    kind = type(where)
     if kind is not Compare and (kind is not Junction or not where.is_and):
         return None
     for each in (where,) if kind is Compare else where.operands:
@@ -87,8 +100,46 @@ def select(table: Table, where: Any, wanted: list[str], index: str | None) -> Se
             return None
         compared.append((each.left.name, each.condition))
         values.append(each.right.value)
-    key = (*compared, index, *wanted)
-    return _select(table, key, values, lambda plan: _way(table, plan, tuple(compared), wanted, index))
+    key = (*compared, *columns)
+    found = _select(table, key, values, lambda plan: _way(table, plan, tuple(compared), wanted, index))
+    if found is not None and found.is_sound:
+        _learn(found, columns, where)
+    return found
+
+
+def _learn(found: Select, columns: tuple[Any, ...], where: Any) -> None:
+    """Keep how a condition is answered for others of its tree."""
+    plan = found.plan
+    known = plan.known.get(columns)
+    if known is None:
+        if len(plan.known) >= WAYS_KEPT:
+            plan.known.clear()
+        known = _Known(NO_TREES, ())
+    if found.way in known.ways or len(known.ways) >= TREES_MAX:
+        return  # a tree that kernels do not compare, or constants that they do not read
+    words = condition_tree(known.words, plan.kept, where, [each.words for each in found.way.constants])
+    if words is not None:
+        plan.known[columns] = _Known(words, (*known.ways, found.way))
+
+
+class _Known(NamedTuple):
+    """Conditions whose trees kernels know, and how each is answered."""
+
+    words: Words
+    ways: tuple[_ByKey | _ByKeys | _ByIndex, ...]
+
+
+def _select_members(table: Table, where: Member, wanted: list[str]) -> Select | None:
+    """Return how kernels find the rows whose primary key is one of some constants."""
+    if type(where.inner) is not Col or len(where.values) > FEW_ROWS:
+        return None
+    values = []
+    for each in where.values:
+        if type(each) is not Constant:
+            return None
+        values.append(each.value)
+    name = where.inner.name
+    return _select(table, ("isin", name, *wanted), values, lambda plan: _by_keys(table, name, wanted))
 
 
 def select_range(table: Table, wanted: list[str], index: str, lower: Any, upper: Any, prefix: Any) -> Select | None:
@@ -120,7 +171,7 @@ def _values(given: Any) -> Sequence[Any]:
 
 
 def _select(
-    table: Table, key: tuple[Any, ...], values: list[Any], make: Callable[[Plan], _ByKey | _ByIndex | None]
+    table: Table, key: tuple[Any, ...], values: list[Any], make: Callable[[Plan], _ByKey | _ByKeys | _ByIndex | None]
 ) -> Select | None:
     plan: Plan | None = table.plan
     if plan is None or not plan.is_of(table):
@@ -133,7 +184,12 @@ def _select(
         if len(plan.selects) >= WAYS_KEPT:
             plan.selects.clear()
         way = plan.selects[key] = None if plan.rows is None else make(plan)
-    return None if way is None else Select(plan, way, values)
+    return None if way is None else Select(plan, way, values, _are_sound(way, values))
+
+
+def _are_sound(way: _ByKey | _ByKeys | _ByIndex, values: Sequence[Any]) -> bool:
+    constants = way.constants * len(values) if type(way) is _ByKeys else way.constants
+    return all(read.holds(value) for value, read in zip(values, constants, strict=True))
 
 
 def _way(
@@ -254,7 +310,12 @@ class _ByIndex:
         self._words = words
         self._bounds = bounds
 
-    def rows(self, plan: Plan, values: list[Any], is_reverse: bool, limit: int | None, txn: Transaction | None) -> Any:
+    def key(self, values: Sequence[Any]) -> None:
+        """Return None: it gives no whole key."""
+
+    def rows(
+        self, plan: Plan, values: Sequence[Any], is_reverse: bool, limit: int | None, txn: Transaction | None
+    ) -> Any:
         """Return the rows for these constants, or ..."""
         most = -FEW_ROWS if limit is None else limit
         if most == 0 or most > FEW_ROWS or txn is not None:
@@ -265,6 +326,38 @@ class _ByIndex:
         if is_reverse:
             flags |= u.REVERSE
         return select_rows.entry(plan.mem, plan.words, self._rows.words, self._words, most, flags, low, high)
+
+
+def _by_keys(table: Table, name: str, wanted: list[str]) -> _ByKeys | None:
+    """Return what looks up rows by a primary key of this column alone."""
+    if table.definition.primary_key != (name,):
+        return None
+    kinds = {column.name: column.type for column in table.definition.columns}
+    constant, rows = _constant(kinds[name]), row_plan(table.format, wanted)
+    return None if constant is None or rows is None else _ByKeys([constant], rows)
+
+
+class _ByKeys:
+    """Looks up rows by several primary keys of one column."""
+
+    __slots__ = ("_rows", "constants")
+
+    def __init__(self, constants: list[_Constant], rows: RowPlan) -> None:
+        """constants: one, for every key."""
+        self.constants = constants
+        self._rows = rows
+
+    def key(self, values: Sequence[Any]) -> None:
+        """Return None: it gives several keys."""
+
+    def rows(
+        self, plan: Plan, values: Sequence[Any], is_reverse: bool, limit: int | None, txn: Transaction | None
+    ) -> Any:
+        """Return the rows with these keys, or ..."""
+        if txn is not None:
+            return ...
+        rows = select_keys.entry(plan.mem, plan.words, self._rows.words, tuple(values))
+        return rows if rows is ... or limit is None else rows[:limit]
 
 
 def _by_key(
@@ -287,7 +380,7 @@ def _by_key(
 class _ByKey:
     """Looks up one row by the primary key, or by a unique index."""
 
-    __slots__ = ("_key", "_make", "_places", "_unique", "constants")
+    __slots__ = ("_make", "_pick", "_places", "_unique", "constants")
 
     def __init__(
         self, constants: list[_Constant], unique: str | None, order: list[int], plan: Plan, wanted: list[str]
@@ -295,16 +388,22 @@ class _ByKey:
         """order: where the values of the key are among the constants."""
         self.constants = constants
         self._unique = unique
-        self._key: Callable[[Sequence[Any]], Any] = itemgetter(*order)
+        self._pick: Callable[[Sequence[Any]], Any] = itemgetter(*order)
         self._make: Callable[[list[Any]], Any] | None = None
         self._places: list[int] = []
         if wanted != list(plan.format.names):
             self._places = [plan.format.names.index(name) for name in wanted]
             self._make = row_class(tuple(wanted))._make
 
-    def rows(self, plan: Plan, values: list[Any], is_reverse: bool, limit: int | None, txn: Transaction | None) -> Any:
+    def key(self, values: Sequence[Any]) -> tuple[Any, str | None]:
+        """Return the key, and the name of its unique index."""
+        return self._pick(values), self._unique
+
+    def rows(
+        self, plan: Plan, values: Sequence[Any], is_reverse: bool, limit: int | None, txn: Transaction | None
+    ) -> Any:
         """Return the row for these constants in a list, or ..."""
-        key = self._key(values)
+        key = self._pick(values)
         if self._unique is not None:
             row = plan.unique(key, self._unique) if txn is None else plan.unique_seen(txn, key, self._unique)
         elif txn is None:

@@ -33,21 +33,29 @@ def _counted(value: bytes, element_bytes: int) -> bytes:
 
 
 class Template:
-    """A verified program and the places of its constants."""
+    """A verified program and the places of its constants.
 
-    __slots__ = ("_late", "_wide", "_words", "_words_at", "program")
+    `head` are its words without constants of any length, which come last; `places` gives for each constant the word of
+    its value, or of its offset.
+    """
+
+    __slots__ = ("_late", "_wide", "_words_at", "head", "places", "program")
 
     def __init__(self, program: Program, places: Sequence[tuple[Parameter, int]]) -> None:
         self.program = program
+        self.places = places
         self._words_at = [(each.number, at) for each, at in places if not each.is_wide and not each.element_bytes]
         self._wide = [(each.number, at) for each, at in places if each.is_wide]
         # Constants of any length: number, bytes of an element, and the word of the instruction with their offset.
         self._late = [(each.number, each.element_bytes, at) for each, at in places if each.element_bytes]
-        self._words = program.words
+        self.head = program.words
         if self._late:
-            # The words before them are the same in every program.
-            pool_at = program.words.size - int(program.words[p.H_CONSTANTS])
-            self._words = program.words[: pool_at + int(program.words[self._late[0][2]])].copy()
+            self.head = program.words[: self.pool_at + int(program.words[self._late[0][2]])].copy()
+
+    @property
+    def pool_at(self) -> int:
+        """The word of the program where constants begin."""
+        return self.program.words.size - int(self.program.words[p.H_CONSTANTS])
 
     def bind(self, values: Sequence[Any]) -> Program:
         """Return the program with other constants, given by their numbers: a word, an integer of 128 bits, or bytes."""
@@ -55,7 +63,7 @@ class Template:
 
     def words_of(self, values: Sequence[Any]) -> Any:
         """Return the words of the program with other constants, see `bind`."""
-        words = self._with_late(values) if self._late else self._words.copy()
+        words = self._with_late(values) if self._late else self.head.copy()
         for number, at in self._words_at:
             words[at] = values[number]
         for number, at in self._wide:
@@ -63,10 +71,9 @@ class Template:
         return words
 
     def _with_late(self, values: Sequence[Any]) -> Any:
-        head = self._words
-        pieces = [head.tobytes()]
-        at = head.size
-        pool_at = self.program.words.size - int(self.program.words[p.H_CONSTANTS])
+        pieces = [self.head.tobytes()]
+        at = self.head.size
+        pool_at = self.pool_at
         offsets = []
         for number, element_bytes, _ in self._late:
             piece = _counted(values[number], element_bytes)

@@ -330,6 +330,9 @@ def encode_keys(row_format: RowFormat, values: Any, first_row: int = 0) -> Encod
 
     Raises: TypeMismatch, ValueOutOfRange, NotNullViolation.
     """
+    words = row_format.encode_int_keys(values)
+    if words is not None:
+        return EncodedKeys(words, 1, 1, NO_WORDS, words.size)
     columns = row_format.key_columns
     table = row_format.definition.name
     arrays = [

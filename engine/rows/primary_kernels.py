@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tidemark.engine.jit.ahead_kernels import read_ahead
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.words_kernels import word_at
 from tidemark.engine.memory import arena_layout as A
@@ -26,8 +27,6 @@ from tidemark.engine.rows.segments_kernels import (
 )
 from tidemark.engine.rows.var_parts_kernels import chunk_address
 from tidemark.engine.sealed.keyed_hash_kernels import keyed_hash
-
-AHEAD_ROWS = 32  # keys of a batch whose memory accesses overlap
 
 
 @helper
@@ -140,17 +139,16 @@ def find_among_many(mem, fragment, segment, tag, keys, start, words):
 
 
 @helper
-def touch_buckets(mem, fragment, tag):
-    """Read from both buckets of a tag, so that a later probe finds them in the cache. The caller must use the sum, or
-    the compiler may remove the reads.
+def ask_for_buckets(mem, fragment, tag):
+    """Ask for both buckets of a tag, so that a later probe finds them in the cache.
 
-    A batch first touches the buckets of a group of its keys, so that the cache misses overlap.
+    A batch first asks for the buckets of a group of its keys, so that the cache misses overlap.
     """
     if mem[fragment + A.F_SEGMENTS] == 0:
-        return 0
+        return
     segment = segment_of(mem, fragment, tag)
-    first = bucket_address(mem, segment, first_bucket(mem, segment, tag))
-    return word_at(mem, first) + word_at(mem, bucket_address(mem, segment, second_bucket(mem, segment, tag)))
+    read_ahead(mem, bucket_address(mem, segment, first_bucket(mem, segment, tag)))
+    read_ahead(mem, bucket_address(mem, segment, second_bucket(mem, segment, tag)))
 
 
 @helper

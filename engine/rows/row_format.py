@@ -87,9 +87,9 @@ class RowFormat:
         )
         self.is_read_by_int = self.single_int_key and not self.has_disk
         self.Row: Any = row_class(self.names)
-        self.plans: dict[
-            tuple[str, ...], Any
-        ] = {}  # by columns: how kernels make rows of them (`engine/point/plan.py`)
+        # By columns: how kernels make rows (`engine/point/plan.py`) and columns (`engine/access/key_columns.py`).
+        self.plans: dict[tuple[str, ...], Any] = {}
+        self.shapes: dict[tuple[str, ...], Any] = {}
         self._prepare_fixed()
         self._prepare_direct()
         self._prepare_key()
@@ -181,6 +181,17 @@ class RowFormat:
         return decode_permuted
 
     # --- keys -----------------------------------------------------------------------------------
+    def encode_int_keys(self, values: Any) -> NDArray[np.int64] | None:
+        """Return the canonical keys of a list of integers, of a table with `single_int_key`; None for other values."""
+        if not self.single_int_key or type(values) is not list or {*map(type, values)} != {int}:
+            return None
+        try:
+            words = np.array(values, dtype=np.int64)
+        except OverflowError:
+            return None
+        low, high = self._key_range
+        return words if low <= int(words.min()) and int(words.max()) <= high else None
+
     def encode_int_key(self, value: Any, row: int | None = None) -> int:
         """Return the canonical key of a table with `single_int_key`, as an int."""
         low, high = self._key_range

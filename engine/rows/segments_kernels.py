@@ -41,14 +41,17 @@ def second_bucket(mem, segment, tag):
 
 @helper
 def bucket_room(mem, at):
-    """Return the number of free entries of a bucket and the address of one of them."""
+    """Return the number of free entries of a bucket and, if there is one, the address of the last. No branch, as no
+    processor can predict which entries are free.
+    """
+    here = np.uint64(at)
     room = 0
-    where = 0
+    last = 0
     for i in range(A.BUCKET_WORDS):
-        if mem[at + i] == 0:
-            room += 1
-            where = at + i
-    return room, where
+        is_free = 1 if mem[here + np.uint64(i)] == 0 else 0
+        room += is_free
+        last = max(last, is_free * i)
+    return room, at + last
 
 
 @helper
@@ -75,12 +78,9 @@ def place(mem, segment, entry):
     first = bucket_address(mem, segment, first_bucket(mem, segment, tag))
     second = bucket_address(mem, segment, second_bucket(mem, segment, tag))
     room, where = bucket_room(mem, first)
-    if room < A.BUCKET_WORDS - 1:
-        room_second, where_second = bucket_room(mem, second)
-        if room_second > room:
-            room = room_second
-            where = where_second
-    if room == 0:
+    room_second, where_second = bucket_room(mem, second)
+    where = where_second if room_second > room else where
+    if room == 0 and room_second == 0:
         where = make_room(mem, segment, first)
         if where == 0:
             where = make_room(mem, segment, second)

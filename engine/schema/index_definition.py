@@ -17,11 +17,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IndexDefinition:
-    """An index: name, and columns in comparison order; valid by construction, but not checked against a table."""
+    """An index: name, and columns in comparison order; valid by construction, but not checked against a table.
+
+    `is_ordered`: whether it has an order; one that is not unique always has.
+    """
 
     name: str
     columns: tuple[str, ...]
     is_unique: bool = False
+    is_ordered: bool = False
 
     def __post_init__(self) -> None:
         check_name(self.name, "index", "./\\")
@@ -29,8 +33,10 @@ class IndexDefinition:
         if not isinstance(names, Iterable) or not all(isinstance(each, str) for each in names):
             raise SchemaInvalid(f"index {self.name!r} needs a list of column names, got {shown(self.columns)}")
         object.__setattr__(self, "columns", tuple(names))
-        if not isinstance(self.is_unique, bool):
-            raise SchemaInvalid(f"index {self.name!r}: unique must be True or False, got {shown(self.is_unique)}")
+        for what, value in (("unique", self.is_unique), ("ordered", self.is_ordered)):
+            if not isinstance(value, bool):
+                raise SchemaInvalid(f"index {self.name!r}: {what} must be True or False, got {shown(value)}")
+        object.__setattr__(self, "is_ordered", self.is_ordered or not self.is_unique)
         if not 1 <= len(self.columns) <= limits.INDEX_COLUMNS_MAX or len(set(self.columns)) != len(self.columns):
             raise SchemaInvalid(
                 f"index {self.name!r} needs 1 to {limits.INDEX_COLUMNS_MAX} different columns, got {len(self.columns)}"
@@ -55,12 +61,15 @@ class IndexDefinition:
 
     def to_json(self) -> dict[str, Any]:
         """Return a JSON object that `index_from_json` turns into an equal definition."""
-        return {"columns": list(self.columns), "name": self.name, "unique": self.is_unique}
+        value = {"columns": list(self.columns), "name": self.name, "unique": self.is_unique}
+        if self.is_unique and self.is_ordered:  # other indexes have the same bytes as before there were these
+            value["ordered"] = True
+        return value
 
 
 def index_from_json(value: Any) -> IndexDefinition:
     """Return the definition that `IndexDefinition.to_json` described. Raises: SchemaInvalid if the value is not one."""
     try:
-        return IndexDefinition(value["name"], tuple(value["columns"]), value["unique"])
-    except (KeyError, TypeError, ValueError) as error:
+        return IndexDefinition(value["name"], tuple(value["columns"]), value["unique"], value.get("ordered", False))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise SchemaInvalid(f"not an index: {shown(value)}") from error

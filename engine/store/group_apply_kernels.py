@@ -296,7 +296,7 @@ def prepare_unit(mem, tables, txn, words, stop, epoch, state):
         if state[O.GA_LEFT] <= 0 and mem[txn + A.X_OPS] > 0:
             return A.OK if state[O.GA_IS_LARGE] else A.ST_MORE
         if at >= state[O.GA_AHEAD]:
-            state[O.GA_AHEAD] = look_ahead_of_replay(mem, tables, words, at, stop, 0, 1, state)
+            state[O.GA_AHEAD] = look_ahead_of_replay(mem, tables, words, at, stop, 0, 1)
         kind, size = record_at(words, at, state[O.GA_TXN_STOP])
         if size < 0 or kind == L.KIND_TRANSACTION:
             return A.ST_INVARIANT

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 GA_AT = 0  # word of the next record
 GA_ROW = 1  # rows prepared of the insert record there
-GA_TOUCHED = 2  # no meaning: a sum of words read ahead, so that the compiler keeps the reads
 GA_IMAGE = 3  # offset of the image of that record's next row
 GA_TXN_STOP = 4  # end of the transaction's records
 GA_IS_LARGE = 5  # may be applied in several steps, like a large commit: 1, which begins and ends with its records; 2

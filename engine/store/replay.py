@@ -37,7 +37,7 @@ class Replay:
         self._mem = store.mem
         self._tables = tables_with(store, tables, has_disk=False)
         self._part = (part, parts)
-        self._state = np.zeros(3, dtype=np.int64)
+        self._state = np.zeros(2, dtype=np.int64)
 
     @property
     def operations(self) -> int:

@@ -8,8 +8,9 @@ The kernels run on private memory at restart; each thread takes the fragments wh
 
 from __future__ import annotations
 
+from tidemark.engine.jit.ahead_kernels import read_ahead
 from tidemark.engine.jit.kernel import helper, kernel
-from tidemark.engine.jit.words_kernels import move_words, word_at
+from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.records_kernels import (
     author_of,
@@ -22,8 +23,9 @@ from tidemark.engine.log.records_kernels import (
     table_of,
 )
 from tidemark.engine.memory import arena_layout as A
+from tidemark.engine.rows.key_groups_kernels import AHEAD_ROWS
 from tidemark.engine.rows.lcp_kernels import checked_image_words, place_row
-from tidemark.engine.rows.primary_kernels import AHEAD_ROWS, image_key, index_remove, key_equals, row_tag
+from tidemark.engine.rows.primary_kernels import image_key, index_remove, key_equals, row_tag
 from tidemark.engine.rows.rows_kernels import free_slot, row_address
 from tidemark.engine.rows.side_pages_kernels import set_var, take_var_part
 from tidemark.engine.rows.var_parts_kernels import free_var
@@ -111,11 +113,10 @@ def replay_delete(mem, fragment, words, at, epoch):
 
 
 @helper
-def look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state):
-    """Read the rows that the next records change, so that cache misses overlap; return where it stopped. Records need
-    not be valid.
+def look_ahead_of_replay(mem, tables, words, at, stop, part, parts):
+    """Ask for the rows that the next records change, so that cache misses overlap; return where the next group begins.
+    Records need not be valid.
     """
-    touched = 0
     for _ in range(AHEAD_ROWS):
         if at >= stop:
             break
@@ -131,9 +132,9 @@ def look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state):
                 if fragment != 0:
                     row = row_address(mem, fragment, words[at + 2] & A.ROWID_MASK)
                 if row != 0:
-                    touched += word_at(mem, row) + word_at(mem, row + word_at(mem, fragment + A.F_ROW_WORDS) - 1)
+                    read_ahead(mem, row)
+                    read_ahead(mem, row + mem[fragment + A.F_ROW_WORDS] - 1)
         at += size
-    state[2] = touched
     return at
 
 
@@ -141,14 +142,14 @@ def look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state):
 def replay_group(mem, tables, words, start, stop, epoch, part, parts, state):
     """Replay the records words[start:stop] of one group.
 
-    tables: handle by table number, 0 for tables dropped later. state: [offset reached, operations replayed,
-    scratch]. Return OK or the status of the record at state[0], which may then be partly applied.
+    tables: handle by table number, 0 for tables dropped later. state: [offset reached, operations replayed].
+    Return OK or the status of the record at state[0], which may then be partly applied.
     """
     at = start
     touched = start
     while at < stop:
         if at >= touched:
-            touched = look_ahead_of_replay(mem, tables, words, at, stop, part, parts, state)
+            touched = look_ahead_of_replay(mem, tables, words, at, stop, part, parts)
         state[0] = at
         kind, size = record_at(words, at, stop)
         if size < 0:

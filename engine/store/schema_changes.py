@@ -222,7 +222,7 @@ def change_columns(
         table = store.table(name)
         after = change(table.definition)
         if column is not None:
-            building = tuple(each.definition for each in table.building.values())
+            building = tuple(each.definition for each in table.building)
             refuse_indexed(table.definition, column, building, "changed")
         if after.name != table.name and after.name in store.tables:
             raise TableExists(

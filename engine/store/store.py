@@ -16,12 +16,13 @@ from tidemark.engine.base.errors import (
     TablespaceInUse,
 )
 from tidemark.engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES, TablespaceDefinition
+from tidemark.engine.index.stored import StoredIndex, StoredUnique
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import no_such_table, qualified_name
 from tidemark.engine.schema.row_shape import check_disk_part_fits
-from tidemark.engine.store.index_build import IndexBuild, drop_index
+from tidemark.engine.store.index_build import IndexBuild, TreeFilling, drop_index
 from tidemark.engine.store.schema_log import SchemaLog
-from tidemark.engine.store.unique_build import UniqueBuild
+from tidemark.engine.store.unique_build import HashFilling
 from tidemark.engine.table.table import DroppedFragment, Table
 from tidemark.engine.txn.before_images import set_capture
 
@@ -194,8 +195,8 @@ class Store(SchemaLog):
         Raises: NoSuchTable, IndexExists, NoSuchColumn, SchemaInvalid, LockTimeout, MemoryExhausted, StoreFailed; for a
         unique index DuplicateKey, if two rows have the same key.
         """
-        kind = UniqueBuild if definition.is_unique else IndexBuild
-        kind(self, name, definition, progress).run()
+        fillings: dict[Any, Any] = {StoredIndex: TreeFilling, StoredUnique: HashFilling}
+        IndexBuild(self, name, definition, progress, fillings).run()
 
     def drop_index(self, name: str, index: str) -> None:
         """Drop an index of a table. Durable on return. Raises: NoSuchTable, NoSuchIndex, StoreFailed."""

@@ -20,7 +20,7 @@ from tidemark.engine.disk.disk_layout import PIECE_HEADER_WORDS
 from tidemark.engine.disk.extents_kernels import drop_fragment_extents, join_new_fragment, join_tablespace
 from tidemark.engine.index.lists_kernels import announce_index, publish_index, withdraw_index
 from tidemark.engine.index.ordered import OrderedIndex
-from tidemark.engine.index.stored import StoredIndex, StoredUnique
+from tidemark.engine.index.stored import AnyIndex, StoredIndex, StoredUnique
 from tidemark.engine.index.unique import UniqueHash
 from tidemark.engine.memory.arena import Arena
 from tidemark.engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE, T_PARTITION
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.column import Column
     from tidemark.engine.schema.index_definition import IndexDefinition
 
-AnyIndex = StoredIndex | StoredUnique
 EXTENTS_PER_CALL = 64
 
 
@@ -160,10 +159,11 @@ class Table:
         self._views = [weakref.ref(self)]
         self._columns_of: dict[AnyIndex, tuple[Column, ...] | None] = {}
         self._set_format()
-        # By name: indexes that scans may use, and indexes being built. Replaced, never changed in place.
+        # The trees and the hashes of indexes by name, and the parts of those being built. Replaced, never changed in
+        # place. An index may be in both.
         self.indexes: dict[str, StoredIndex] = {}
         self.uniques: dict[str, StoredUnique] = {}
-        self.building: dict[str, AnyIndex] = {}
+        self.building: tuple[AnyIndex, ...] = ()
         # Columns of unique indexes, also of those being built: an update of one of them must pass the whole image.
         self.unique_columns: frozenset[str] = frozenset()
         try:
@@ -211,11 +211,9 @@ class Table:
         """Become the version in force. It cannot fail, and a second call, as after Ctrl-C, changes nothing."""
         self._set_format()
         self._views[:] = [each for each in self._views if each() not in (None, self)] + [weakref.ref(self)]
-        for definition in self.definition.indexes:
-            # At restart indexes are built last.
-            index = self.indexes.get(definition.name) or self.uniques.get(definition.name)
-            if index is not None:
-                index.definition, index.table_name = definition, self.name
+        definitions = {each.name: each for each in self.definition.indexes}
+        for index in self.listed_indexes():  # at restart there are none yet
+            index.definition, index.table_name = definitions[index.name], self.name
         self.superseded_by = None
         self._follow_uniques()
         for each in self._views:
@@ -293,31 +291,37 @@ class Table:
         self._share(is_dropped=True)
 
     # --- indexes ---------------------------------------------------------------------------------
-    def any_index(self, name: str) -> AnyIndex:
-        """Return the index of this name, of either kind. Raises: NoSuchIndex."""
-        found = self.indexes.get(name) or self.uniques.get(name) if isinstance(name, str) else None
-        if found is None:
-            what = alternatives(name, [*self.indexes, *self.uniques])
+    def parts_of(self, name: str) -> list[AnyIndex]:
+        """Return the parts of the index of this name, one or two. Raises: NoSuchIndex."""
+        found = self._parts_of(name) if isinstance(name, str) else []
+        if not found:
+            what = alternatives(name, dict.fromkeys([*self.indexes, *self.uniques]))
             raise NoSuchIndex(f"table {self.name} has no index {name!r}; {what}", table=self.name, index=name)
         return found
 
+    def _parts_of(self, name: str) -> list[AnyIndex]:
+        parts = (self.indexes.get(name), self.uniques.get(name))
+        return [part for part in parts if part is not None]
+
     def index(self, name: str) -> StoredIndex:
-        """Return the ordered index of this name. Raises: NoSuchIndex, Unsupported for a unique one."""
-        found = self.any_index(name)
-        if isinstance(found, StoredIndex):
+        """Return the tree of the index of this name. Raises: NoSuchIndex, Unsupported for one without an order."""
+        found = self.indexes.get(name) if isinstance(name, str) else None
+        if found is not None:
             return found
+        self.parts_of(name)
         raise Unsupported(
             f"index {name} of {self.name} is unique and finds whole keys only; use get() or get_many() with index=,"
-            " or make an ordered index",
+            " or make the index with ordered=True",
             table=self.name,
             index=name,
         )
 
     def unique(self, name: str) -> StoredUnique:
-        """Return the unique index of this name. Raises: NoSuchIndex, Unsupported for an ordered one."""
-        found = self.any_index(name)
-        if isinstance(found, StoredUnique):
+        """Return the hash of the index of this name. Raises: NoSuchIndex, Unsupported for one that is not unique."""
+        found = self.uniques.get(name) if isinstance(name, str) else None
+        if found is not None:
             return found
+        self.parts_of(name)
         raise Unsupported(
             f"index {name} of {self.name} is not unique and finds no single rows; scan with index=",
             table=self.name,
@@ -341,27 +345,27 @@ class Table:
             return known[index]
         return self._columns_of[index]
 
-    def make_index(self, definition: IndexDefinition, state: int) -> AnyIndex:
-        """Create an empty index that is in no list. state: INDEX_READY, or INDEX_ANNOUNCED for one that is built while
-        rows change. Raises: MemoryExhausted, SchemaInvalid.
+    def make_index(self, definition: IndexDefinition, kind: type[AnyIndex], state: int) -> AnyIndex:
+        """Create an empty part of an index, which is in no list. state: INDEX_READY, or INDEX_ANNOUNCED for one that is
+        built while rows change. Raises: MemoryExhausted, SchemaInvalid.
         """
         shape = (self.arena, self.definition, self.format.layout, definition.columns, self.fragments)
-        if definition.is_unique:
+        if kind is StoredUnique:
             return StoredUnique(self.name, definition, UniqueHash(*shape, self.seed, state))
         return StoredIndex(self.name, definition, OrderedIndex(*shape, state))
 
     def announce(self, index: AnyIndex) -> None:
-        """List an index that is being built; called before the kernel that announces it."""
-        self._share(building={**self.building, index.name: index})
+        """List a part of an index that is being built; called before the kernel that announces it."""
+        self._share(building=(*self.building, index))
         self._follow_uniques()
 
     def withdraw(self, index: AnyIndex) -> None:
-        """Remove an index from the list of those being built."""
-        self._share(building={name: each for name, each in self.building.items() if each is not index})
+        """Remove a part of an index from the list of those being built."""
+        self._share(building=tuple(each for each in self.building if each is not index))
         self._follow_uniques()
 
     def _follow_uniques(self) -> None:
-        every = (*self.uniques.values(), *self.building.values())
+        every = (*self.uniques.values(), *self.building)
         columns = (each.definition.columns for each in every if each.definition.is_unique)
         names = frozenset().union(*columns)
         for each in self._views:
@@ -378,36 +382,39 @@ class Table:
         # Compare without indexes: an index of one may name columns that the other does not have.
         return is_same(replace(before, version=definition.version, indexes=()), replace(definition, indexes=()))
 
-    def publish_definition(self, definition: TableDefinition, built: dict[str, AnyIndex]) -> None:
-        """Publish a version with other indexes; those in `built` were announced, and are ready. It cannot fail."""
+    def publish_definition(self, definition: TableDefinition, built: Sequence[AnyIndex]) -> None:
+        """Publish a version with other indexes; the parts in `built` were announced, and are ready. It cannot fail."""
         indexes, uniques = self._including(built)
-        building = {name: each for name, each in self.building.items() if name not in built}
-        for index in built.values():
+        building = tuple(each for each in self.building if each not in built)
+        for index in built:
             publish_index(self.mem, self.handle, index.tree.handle, definition.version)
         publish_index(self.mem, self.handle, 0, definition.version)
         self.definition = definition
         self._share(indexes=indexes, uniques=uniques, building=building)
 
-    def _including(self, built: dict[str, AnyIndex]) -> tuple[dict[str, StoredIndex], dict[str, StoredUnique]]:
-        ordered = {name: each for name, each in built.items() if isinstance(each, StoredIndex)}
-        unique = {name: each for name, each in built.items() if isinstance(each, StoredUnique)}
+    def _including(self, built: Sequence[AnyIndex]) -> tuple[dict[str, StoredIndex], dict[str, StoredUnique]]:
+        ordered = {each.name: each for each in built if isinstance(each, StoredIndex)}
+        unique = {each.name: each for each in built if isinstance(each, StoredUnique)}
         return {**self.indexes, **ordered}, {**self.uniques, **unique}
 
-    def remove_index(self, definition: TableDefinition, index: AnyIndex) -> None:
-        """Publish a version without an index, which is removed from all lists. It cannot fail."""
-        withdraw_index(self.mem, self.handle, index.tree.handle)
+    def remove_index(self, definition: TableDefinition, parts: Sequence[AnyIndex]) -> None:
+        """Publish a version without an index, whose parts are removed from all lists. It cannot fail."""
+        for index in parts:
+            withdraw_index(self.mem, self.handle, index.tree.handle)
         self._share(
-            indexes={name: each for name, each in self.indexes.items() if each is not index},
-            uniques={name: each for name, each in self.uniques.items() if each is not index},
+            indexes={name: each for name, each in self.indexes.items() if each not in parts},
+            uniques={name: each for name, each in self.uniques.items() if each not in parts},
         )
-        self.publish_definition(definition, {})
+        self.publish_definition(definition, ())
         self._follow_uniques()
 
     def adopt_index(self, index: AnyIndex) -> None:
-        """List an index of its definition that was filled before any caller used the table. Raises: MemoryExhausted."""
+        """List a part of an index of its definition that was filled before any caller used the table. Raises:
+        MemoryExhausted.
+        """
         if announce_index(self.mem, self.handle, index.tree.handle) != OK:
             raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
-        indexes, uniques = self._including({index.name: index})
+        indexes, uniques = self._including([index])
         self._share(indexes=indexes, uniques=uniques)
         self._follow_uniques()
 
@@ -418,9 +425,8 @@ class Table:
             at = int(reserve_index(self.mem, fragment, rows, at))
 
     def listed_indexes(self) -> list[AnyIndex]:
-        """Return the indexes of its definition, in order of creation."""
-        every: dict[str, AnyIndex] = {**self.indexes, **self.uniques}
-        return [every[each.name] for each in self.definition.indexes if each.name in every]
+        """Return the parts of the indexes of its definition, in order of creation."""
+        return [part for each in self.definition.indexes for part in self._parts_of(each.name)]
 
     # --- partitions ------------------------------------------------------------------------------
     def numbers_of(self, partitions: Sequence[str] | None) -> list[int]:

@@ -8,6 +8,8 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.memory import arena_layout as A
 
+TXID_MASK = (1 << 40) - 1  # what counts the transactions of an opening, in an id
+
 
 @helper
 def redo_reserve(mem, txn, words):
@@ -20,8 +22,18 @@ def redo_reserve(mem, txn, words):
 
 
 @helper
+def has_txid(mem):
+    """Whether this opening of the store has a transaction id left."""
+    return (mem[A.S_TXID] + 1) & TXID_MASK != 0
+
+
+@helper
 def txid_next(mem):
-    """Return a new transaction id. It is taken within one kernel call, so that ids are unique and only grow."""
+    """Return a new transaction id. It is taken within one kernel call, so that ids are unique and only grow. If none is
+    left, return the first of the next opening, which is not taken, and which the caller refuses.
+    """
+    if not has_txid(mem):
+        return mem[A.S_TXID] + 1
     mem[A.S_TXID] += 1
     return mem[A.S_TXID]
 

@@ -18,14 +18,14 @@ from tidemark.engine.log import load_arena_layout as N
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
+from tidemark.engine.rows.key_groups_kernels import AHEAD_ROWS
 from tidemark.engine.rows.primary_kernels import (
-    AHEAD_ROWS,
+    ask_for_buckets,
     entry_rowid,
     image_key,
     index_find,
     index_insert,
     index_remove,
-    touch_buckets,
 )
 from tidemark.engine.rows.rows_kernels import (
     chain_slot,
@@ -270,10 +270,8 @@ def place_rows(mem, table, txn, buf, rows, start, stop, place):
     for position in range(start, stop):
         if position == touched:
             touched = min(position + AHEAD_ROWS, stop)
-            total = 0
             for ahead in range(position, touched):
-                total += touch_buckets(mem, fragment, rows[ahead * N.LR_WORDS + N.LR_TAG])
-            mem[A.S_TOUCHED] = total
+                ask_for_buckets(mem, fragment, rows[ahead * N.LR_WORDS + N.LR_TAG])
         each = position * N.LR_WORDS
         at = rows[each + N.LR_AT]
         tag = rows[each + N.LR_TAG]

@@ -10,11 +10,13 @@ and continues with that row.
 from __future__ import annotations
 
 from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.objects_kernels import stack_words
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.own_images_kernels import is_evicted, lock_owner, newest_operation, own_kind
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
-from tidemark.engine.rows.primary_kernels import AHEAD_ROWS, entry_rowid, image_key, index_find, tag_of, touch_buckets
+from tidemark.engine.rows.key_groups_kernels import AHEAD_ROWS, HINT_MASK, HINT_SHIFT, confirmed, look_ahead
+from tidemark.engine.rows.primary_kernels import ask_for_buckets, entry_rowid, image_key, index_find, tag_of
 from tidemark.engine.rows.rows_kernels import known_row_address, row_address
 from tidemark.engine.rows.ticks_kernels import is_unfinished, seen_absent
 from tidemark.engine.schema.partitions_kernels import fragment_of
@@ -31,6 +33,8 @@ from tidemark.engine.txn.changes_kernels import (
     touch_update,
 )
 from tidemark.engine.txn.disk_changes_kernels import change_disk_row, delete_disk_row, reserve_disk_row
+
+_hints = stack_words(AHEAD_ROWS)
 
 
 @helper
@@ -134,14 +138,12 @@ def put_disk_rows(mem, table, txn, buf, images, offsets, order, hashes, start, s
 
 @helper
 def look_ahead_of_put(mem, fragments, order, hashes, begin, end):
-    """Read the index buckets of the next rows, so that their cache misses overlap."""
-    touched = 0
+    """Ask for the index buckets of the next rows, so that their cache misses overlap."""
     for position in range(begin, end):
         i = order[position] if order.size else position
         fragment = mem[fragments + (hashes[i] >> A.TAG_BITS)]
         if fragment != 0:
-            touched += touch_buckets(mem, fragment, hashes[i] & A.TAG_MASK)
-    mem[A.S_TOUCHED] = touched
+            ask_for_buckets(mem, fragment, hashes[i] & A.TAG_MASK)
 
 
 @helper
@@ -174,14 +176,20 @@ def touch_row(mem, txn, buf, fragment, rowid, mode, disk):
 @helper
 def touch_each(mem, table, txn, buf, keys, offsets, stride, start, stop, mode, disk):
     """Do `touch_rows`, given the descriptor of the table; `disk`: None, or 1 for a table with disk columns."""
-    seed = mem[table + A.T_SEED]
+    fragments = mem[table + A.T_FRAGMENT_LIST]
+    hints = _hints()
+    group = start
     for i in range(start, stop):
+        if i - group == AHEAD_ROWS or i == start:
+            group = i
+            look_ahead(mem, table, keys, offsets, stride, group, min(group + AHEAD_ROWS, stop), hints, group)
         first = offsets[i] if offsets.size else i * stride
         words = offsets[i + 1] - first if offsets.size else stride
-        fragment = fragment_of(mem, table, keys, first, words)
+        hint = hints[i - group]
         entry = 0
-        if fragment != 0:
-            entry = index_find(mem, fragment, tag_of(keys, first, words, seed), keys, first, words)
+        if hint >= 0:
+            fragment = mem[fragments + (hint >> HINT_SHIFT)]
+            entry = confirmed(mem, table, fragment, hint & HINT_MASK, keys, first, words)
         if entry != 0:
             status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode, disk)
         else:

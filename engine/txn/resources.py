@@ -14,6 +14,7 @@ import numpy as np
 
 from tidemark.engine.base.errors import (
     BinlogOverloaded,
+    CommitOnFailedStore,
     Damaged,
     Error,
     InvariantBroken,
@@ -26,12 +27,13 @@ from tidemark.engine.base.errors import (
     TransactionTooLarge,
 )
 from tidemark.engine.base.histogram import COMMIT_BOUNDS, Histogram
-from tidemark.engine.base.ids import LAST_EPOCH, first_txid, txids_from
+from tidemark.engine.base.ids import LAST_EPOCH, TXID_COUNTER_BITS, first_txid, txids_from
 from tidemark.engine.base.shortage import DiskShortage
 from tidemark.engine.base.watch import watch_of
 from tidemark.engine.jit.entries import entry_of
+from tidemark.engine.log.redo import commit_interrupted
 from tidemark.engine.memory.arena_layout import OK, S_TXID, ST_REDO, X_REDO_WORDS
-from tidemark.engine.txn.begin_kernels import begin_transaction, next_txid, reserve_redo
+from tidemark.engine.txn.begin_kernels import TXID_MASK, begin_transaction, next_txid, reserve_redo
 from tidemark.engine.txn.commit_kernels import commit_plain
 from tidemark.engine.txn.locks import LockTable
 from tidemark.engine.txn.views import Views
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.epoch import EpochClock
     from tidemark.engine.txn.locks import Place
 
+assert TXID_MASK == (1 << TXID_COUNTER_BITS) - 1
 REDO_POLL_SECONDS = 0.05
 REDO_SHARE = 2  # one transaction reserves at most this part of the REDO log, and spools after that
 COPIES_POLL_SECONDS = 0.002
@@ -300,6 +303,30 @@ class Resources(ABC):
         deadline = self.clock.monotonic() + COUNTS_SECONDS
         while self.log.durable_sequence < last and self.failure.first is None and self.clock.monotonic() < deadline:
             self.clock.sleep(COUNTS_POLL_SECONDS)
+
+    # --- commits that the log has -----------------------------------------------------------------
+    def note_commit(self, began: float, txid: int, is_durable: bool) -> None:
+        """Count the time of a commit, which began then, for `status()` and a watch. Raises: CommitInterrupted."""
+        try:
+            seconds = self.clock.monotonic() - began
+            if is_durable:
+                self.commit_seconds.observe(seconds)
+            if self.watch is not None:
+                self.watch.note("commit", seconds, txid=txid, is_durable=is_durable)
+        except KeyboardInterrupt as error:
+            raise commit_interrupted(txid) from error
+
+    def commit_out_of_memory(self, error: MemoryError, txid: int) -> CommitOnFailedStore:
+        """Fail the store for a MemoryError in a commit that the log may have: only a restart shows the outcome. Return
+        the error.
+        """
+        if self.failure.first is None:
+            self.fail(StoreFailed("the process ran out of memory in a commit; open the store again"))
+        return CommitOnFailedStore(
+            f"the process had no memory left while the commit was on its way to the disk ({error!r}); open the store"
+            f" again and ask outcome({txid})",
+            txid=txid,
+        )
 
     # --- slices of a logged commit ---------------------------------------------------------------
     def wait_for_copies(self) -> None:

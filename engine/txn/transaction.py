@@ -20,7 +20,6 @@ from weakref import ref
 import numpy as np
 
 from tidemark.engine.base.errors import (
-    CommitInterrupted,
     CommitOnFailedStore,
     Damaged,
     Error,
@@ -41,6 +40,7 @@ from tidemark.engine.disk.cache_layout import FRESH_PAGE
 from tidemark.engine.disk.columns import COMMIT_PAGES
 from tidemark.engine.log.group import Group
 from tidemark.engine.log.group_layout import GROUP_ALIGN_WORDS
+from tidemark.engine.log.redo import commit_interrupted
 from tidemark.engine.log.spool_files import Kept
 from tidemark.engine.memory.arena_layout import (
     OK,
@@ -435,7 +435,7 @@ class Transaction:
         if not self.desc:
             return self._commit_reads(wait)
         try:
-            if self._is_committed_in_memory(wait):
+            if self._is_committed_at_once(wait):
                 return None
         except MemoryError as error:
             raise self.out_of_memory(error) from error
@@ -459,37 +459,26 @@ class Transaction:
                 self.is_logged = status & COMMIT_LOGGED != 0
                 self.ended(status & COMMIT_WOKEN)  # visible, locks free, not acknowledged: a crash here loses all of it
                 if status & COMMIT_LOGGED and (wait or log.partner is not None):
-                    try:
-                        (log.wait if wait else log.share)(ticket)  # after `wait` the group, with it, is durable
-                    except KeyboardInterrupt as error:
-                        raise self.interrupted() from error
-                    except CommitOnFailedStore as error:
-                        error.evidence["txid"] = self.txid
-                        raise
+                    (log.wait if wait else log.share)(ticket, self.txid)  # after `wait` the group, with it, is durable
             if not self.is_logged and seen and self.group is None:
                 store.log.secure(seen, wait)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
         if began and (self.is_logged or self.group is not None):
-            try:
-                seconds = store.clock.monotonic() - began
-                if wait:
-                    store.commit_seconds.observe(seconds)
-                if store.watch is not None:
-                    store.watch.note("commit", seconds, txid=self.txid, is_durable=wait)
-            except KeyboardInterrupt as error:
-                raise self.interrupted() from error
+            store.note_commit(began, self.txid, wait)
 
-    def _is_committed_in_memory(self, wait: bool) -> bool:
-        """Commit a small transaction of rows in memory that waits for nothing, see `commit`. Return False, with nothing
-        done, for any other.
+    def _is_committed_at_once(self, wait: bool) -> bool:
+        """Commit a small transaction of rows in memory, see `commit`, in a store that is no node of a group. Return
+        False, with nothing done, for any other.
         """
         store = self.store
         log = store.log
-        if wait or log.partner is not None or store.watch is not None or self.spool is not None:
+        if log.partner is not None or store.watch is not None or self.spool is not None:
             return False
         if self.is_ended or store.failure.first is not None or self.thread != get_ident():
             return False
+        if wait:
+            began, seen = store.clock.monotonic(), self.seen
         with store.latch:  # a crash in here leaves nothing of it on disk
             epochs = store.epochs
             status = store.commit_kernel(
@@ -499,13 +488,20 @@ class Transaction:
                 epochs.has_commits = True
             elif status == ST_INVARIANT:
                 self._check_undone(status)
+            ticket = log.sequence
         if status < OK:
             return False
-        self.is_logged = status & COMMIT_LOGGED != 0
+        self.is_logged = is_logged = status & COMMIT_LOGGED != 0
         if self.place.shared or status & COMMIT_WOKEN:
             self.ended(status & COMMIT_WOKEN)
         else:
             store.retire(self)
+        if wait:  # visible, locks free, not acknowledged: a crash here loses all of it
+            if is_logged:
+                log.wait(ticket, self._txid)
+                store.note_commit(began, self._txid, True)
+            elif seen:
+                log.secure(seen, True)
         return True
 
     def _commit_reads(self, wait: bool) -> None:
@@ -531,14 +527,9 @@ class Transaction:
         if is_reader or not (self.is_logged or is_applied or (self.group is not None and self.group.sequence)):
             self.rollback()
             return memory_error(error, "the transaction was rolled back")
-        if self.store.failure.first is None:
-            self.store.fail(StoreFailed("the process ran out of memory in a commit; open the store again"))
+        failed = self.store.commit_out_of_memory(error, self.txid)
         self.rollback()
-        return CommitOnFailedStore(
-            f"the process had no memory left while the commit was on its way to the disk ({error!r}); open the store"
-            f" again and ask outcome({self.txid})",
-            txid=self.txid,
-        )
+        return failed
 
     def _commit_at_once(self, has_pages: bool = False) -> tuple[int, int]:
         """Commit in one kernel call; return (status, group). status: what was done; or ST_PAGE, ST_UNDO or
@@ -587,10 +578,6 @@ class Transaction:
         """
         if status not in (OK, *_NOT_YET):
             raise self.store.fail(InvariantBroken(_STOPPED.format(status)))
-
-    def interrupted(self) -> CommitInterrupted:
-        text = f"the commit was interrupted on its way to the disk; ask outcome({self.txid})"
-        return CommitInterrupted(text, txid=self.txid)
 
     def _commit_on_held_pages(self) -> tuple[int, int]:
         """Load and pin the pages of disk parts, then commit at once.
@@ -680,7 +667,7 @@ class Transaction:
         self.apply_logged(group)
         self.ended(1)
         if interrupt is not None:
-            raise self.interrupted() from interrupt
+            raise commit_interrupted(self.txid) from interrupt
 
     def apply_logged(self, group: Group) -> None:
         """Call `apply_slices` for a group that a leader may make durable even if this fails. Raises: OutcomeUnknown."""
@@ -716,7 +703,7 @@ class Transaction:
             raise store.fail(InvariantBroken(_STOPPED.format(status)))
         self._release_epoch()
         if interrupt is not None:
-            raise self.interrupted() from interrupt
+            raise commit_interrupted(self.txid) from interrupt
 
     def _hold_epoch(self) -> None:
         """Keep the epoch open, and show none of this commit before all of it is applied. Call with the latch held."""
@@ -947,7 +934,7 @@ class Transaction:
             self._commit_reads(self.store.waits_for_disk)
         elif not self.is_ended or self.thread == KILLED:
             try:
-                if not self.desc or not self._is_committed_in_memory(self.store.waits_for_disk):
+                if not self.desc or not self._is_committed_at_once(self.store.waits_for_disk):
                     self.commit()
             except MemoryError as failed:  # raised before the commit began
                 raise self.out_of_memory(failed) from failed

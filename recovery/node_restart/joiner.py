@@ -191,7 +191,7 @@ class Joiner:
         if table is not None and table.definition.version != definition.version:
             before = set(table.by_number)
             if table.is_change_of_indexes(definition):
-                table.publish_definition(definition, {})
+                table.publish_definition(definition, ())
                 return before
             try:
                 alter_table(store, definition)

@@ -10,11 +10,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.index.index_layout import INDEX_READY
-from tidemark.engine.index.stored import StoredIndex
+from tidemark.engine.index.stored import StoredIndex, kinds_of
 from tidemark.recovery.system_restart.load import PARTS, Progress, run_parts
 
 if TYPE_CHECKING:
     from tidemark.engine.index.ordered import OrderedIndex
+    from tidemark.engine.index.stored import AnyIndex
     from tidemark.engine.index.unique import UniqueHash
     from tidemark.engine.schema.index_definition import IndexDefinition
     from tidemark.engine.store.store import Store
@@ -36,6 +37,10 @@ def build_indexes(store: Store, progress: Progress | None = None) -> int:
 
 
 def _build(table: Table, definition: IndexDefinition) -> int:
+    return sum(_build_part(table, table.make_index(definition, kind, INDEX_READY)) for kind in kinds_of(definition))
+
+
+def _build_part(table: Table, index: AnyIndex) -> int:
     runs: dict[int, Any] = {}
     parts = min(PARTS, len(table.fragments))
 
@@ -47,7 +52,6 @@ def _build(table: Table, definition: IndexDefinition) -> int:
         run_parts(parts, work)
         return [runs[fragment] for fragment in table.fragments]
 
-    index = table.make_index(definition, INDEX_READY)
     if isinstance(index, StoredIndex):
         index.tree.load(index.tree.merge(collect(index.tree)))
     else:

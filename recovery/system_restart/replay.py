@@ -120,7 +120,7 @@ def alter_table(store: Store, definition: TableDefinition, adopt: Adopt | None =
         return
     is_next = table is not None and definition.version == table.definition.version + 1
     if table is not None and is_next and table.is_change_of_indexes(definition):
-        table.publish_definition(definition, {})  # its trees are built after the last operation
+        table.publish_definition(definition, ())  # its trees are built after the last operation
         return
     if table is not None and is_next and is_change_of_columns(table.definition, definition):
         take_view(store, table, table.altered(definition))

@@ -139,7 +139,7 @@ class Copy:
                     f"{error.message}; change it at the source, or leave the table out with a filter", **error.evidence
                 ) from error
             for index in definition.indexes:
-                self._db.create_index(name, index.name, index.columns, index.is_unique)
+                self._db.create_index(name, index.name, index.columns, index.is_unique, ordered=index.is_ordered)
         tables.save(known)
         done = replace(begun, file=at[0], position=at[1], state=source_position.STREAMING, copied=None)
         done.save(self._store)

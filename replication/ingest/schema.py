@@ -85,7 +85,9 @@ class Schema(Protocol):
     def widen_column(self, table: str, column: str, type: ColumnType) -> None: ...
     def add_partition(self, table: str, name: str, bound: Any) -> None: ...
     def drop_partition(self, table: str, name: str) -> None: ...
-    def create_index(self, table: str, name: str, columns: str | Sequence[str], unique: bool = False) -> None: ...
+    def create_index(
+        self, table: str, name: str, columns: str | Sequence[str], unique: bool = False, *, ordered: bool = False
+    ) -> None: ...
     def drop_index(self, table: str, name: str) -> None: ...
     # fmt: on
 
@@ -376,7 +378,8 @@ def make(step: s.Statement, db: Schema, store: Store, session: Session = PLAIN) 
     elif isinstance(step, s.SetDefault):
         db.set_default(step.table, step.column, _default(step, store.table(step.table).definition, session))
     elif isinstance(step, s.CreateIndex):
-        db.create_index(step.table, step.index.name, step.index.columns, step.index.is_unique)
+        index = step.index
+        db.create_index(step.table, index.name, index.columns, index.is_unique, ordered=index.is_ordered)
     elif isinstance(step, s.DropIndex):
         # An index over prefixes of values was never created here.
         if any(index.name == step.index for index in store.table(step.table).definition.indexes):

@@ -56,7 +56,7 @@ class ColumnReader(TokenReader):
         if self.has("PRIMARY", "KEY"):
             while self.has("USING"):
                 self.take()
-            columns = self.key_columns()
+            columns, _ = self.key_columns()
             if not columns:
                 raise self.wrong()
             return "PRIMARY", IndexDefinition("PRIMARY", columns)
@@ -107,14 +107,17 @@ class ColumnReader(TokenReader):
         `key_columns` returns no columns.
         """
         index = constraint if self.next.word in ("(", "USING") else self.name()
-        if self.has("USING"):
-            self.take()
-        columns = self.key_columns()
-        return IndexDefinition(index or columns[0], columns, is_unique) if columns else None
+        columns, is_ordered = self.key_columns(self.using())
+        return IndexDefinition(index or columns[0], columns, is_unique, is_ordered) if columns else None
 
-    def key_columns(self) -> tuple[str, ...]:
-        """Read the columns of a key. Return none if the key covers prefixes of values or expressions: such indexes are
-        not created here.
+    def using(self) -> bool:
+        """Read the kind of an index, if it is given; whether it is BTREE, which has an order."""
+        return self.has("USING") and self.take().word == "BTREE"
+
+    def key_columns(self, is_ordered: bool = False) -> tuple[tuple[str, ...], bool]:
+        """Read the columns of a key, and what follows them. Return no columns if the key covers prefixes of values or
+        expressions: such indexes are not created here. The second result is whether the key is `is_ordered`, or is
+        said to be.
         """
         is_partial = False
 
@@ -133,8 +136,9 @@ class ColumnReader(TokenReader):
                 self.must("PARSER")
             if word not in ("VISIBLE", "INVISIBLE", "IGNORED"):
                 self.has("=")
-                self.take()
-        return () if is_partial else columns
+                value = self.take().word
+                is_ordered = value == "BTREE" if word == "USING" else is_ordered
+        return () if is_partial else columns, is_ordered
 
     def column(self) -> ReadColumn:
         """Read a column. Raises: Unsupported, naming it."""

@@ -16,6 +16,7 @@ from typing import Any
 
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.partition import MAXVALUE, HashPartition, KeyPartition, ListPartition, RangePartition
 from tidemark.engine.schema.types import Integer
 from tidemark.engine.schema.types_base import ColumnType
@@ -129,14 +130,18 @@ def _note(text: str, star: str, slash: str) -> str:
     return f"{OURS}{text.replace('*/', '*' + slash).replace('/*', '/' + star)} */"
 
 
+def _key(word: str, index: IndexDefinition) -> str:
+    """Return the clause of an index. A server's unique keys have an order in any case; USING BTREE says it here."""
+    if not index.is_unique:
+        return f"{word} {name(index.name)} {_names(index.columns)}"
+    return f"UNIQUE {word} {name(index.name)} {_names(index.columns)}{' USING BTREE' if index.is_ordered else ''}"
+
+
 def _create(statement: s.CreateTable) -> str:
     definition = statement.definition
     pieces = [column(each) for each in definition.columns]
     pieces.append("PRIMARY KEY " + _names(definition.primary_key))
-    pieces += [
-        f"{'UNIQUE ' if index.is_unique else ''}KEY {name(index.name)} {_names(index.columns)}"
-        for index in definition.indexes
-    ]
+    pieces += [_key("KEY", index) for index in definition.indexes]
     note = _note(definition.to_json().decode(), "\\u002a", "\\/")
     guard = "IF NOT EXISTS " if statement.may_exist else ""
     return f"CREATE TABLE {guard}{table_name(definition.name)} ({', '.join(pieces)}){partition(definition)} {note}"
@@ -160,9 +165,7 @@ def _alteration(statement: s.TableChange, *, is_exact: bool) -> str:
         case s.SetDefault():
             return f"ALTER COLUMN {name(statement.column)} SET DEFAULT {literal(statement.default)}"
         case s.CreateIndex():
-            index = statement.index
-            unique = "UNIQUE " if index.is_unique else ""
-            return f"ADD {unique}INDEX {name(index.name)} {_names(index.columns)}"
+            return "ADD " + _key("INDEX", statement.index)
         case s.DropIndex():
             return "DROP INDEX " + name(statement.index)
         case s.DropPartition():

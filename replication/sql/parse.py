@@ -99,14 +99,15 @@ class _Parser(ColumnReader):
 
     def create_index(self, is_unique: bool) -> s.Statement:
         index = self.name()
-        if self.has("USING"):
-            self.take()
+        is_ordered = self.using()
         self.must("ON")
         table = self.table()
-        columns = self.key_columns()
+        columns, is_ordered = self.key_columns(is_ordered)
         while self.next.word in ("ALGORITHM", "LOCK"):
             self.option(table)
-        return s.CreateIndex(table, IndexDefinition(index, columns, is_unique)) if columns else s.NoEffect(self.sql)
+        if not columns:
+            return s.NoEffect(self.sql)
+        return s.CreateIndex(table, IndexDefinition(index, columns, is_unique, is_ordered))
 
     # --- create ------------------------------------------------------------------------------------
     def create_table(self) -> s.Statement:

@@ -177,14 +177,14 @@ def test_rows_by_key_copied_by_kernels_are_those_of_the_entries(
     monkeypatch.setattr(key_columns, "read_columns", counted)
     monkeypatch.setattr(key_columns, "SLICE_KEYS", r.choice([50, 700, 2_000]))
     columns = r.sample(COLUMNS, r.randint(1, 14))
-    kinds: list[Any] = r.choice([[tm.Int64], [tm.Int16, tm.Char(3)], [tm.VarChar(9)]])
+    kinds: list[Any] = r.choice([[tm.Int64], [tm.Int16], [tm.Int16, tm.Char(3)], [tm.VarChar(9)]])
     keys = [tm.Column(f"k{number}", kind) for number, kind in enumerate(kinds)]
     table = db.create_table("test.t", [*keys, *columns], [each.name for each in keys], partition=tm.HashPartition(3))
 
     def key_of(number: int) -> Any:
         if len(kinds) == 2:
             return number, f"a{number % 9}"
-        return number if kinds == [tm.Int64] else f"key{number}"
+        return number if len(kinds) == 1 and kinds != [tm.VarChar(9)] else f"key{number}"
 
     def row(number: int) -> tuple[Any, ...]:
         key = key_of(number)
@@ -197,7 +197,7 @@ def test_rows_by_key_copied_by_kernels_are_those_of_the_entries(
     other = db.transaction()
     wanted = [column.name for column in columns] if kinds == [tm.VarChar(9)] else None
     for step in range(6):
-        asked = [key_of(r.randint(0, 1_000)) for _ in range(r.choice([1, 64, 200, 3_000]))]
+        asked = [key_of(r.randint(0, 1_000)) for _ in range(r.choice([0, 1, 10, 63, 65, 200, 3_000]))]
         for get_many in (table.get_many, partial(txn.get_many, "test.t")):
             found = get_many(asked, wanted)
             found.validate(full=True)
@@ -210,6 +210,36 @@ def test_rows_by_key_copied_by_kernels_are_those_of_the_entries(
     txn.rollback()
     other.rollback()
     assert statuses
+
+
+def test_keys_in_a_list_are_refused_or_found_as_those_in_a_tuple(db: tm.Database) -> None:
+    for name, kind in (("a", tm.Int64), ("b", tm.Int16), ("c", tm.UInt32), ("d", tm.UInt64), ("e", tm.Date)):
+        table = db.create_table(f"test.{name}", [tm.Column("id", kind), tm.Column("s", tm.VarChar(300))], "id")
+        if kind != tm.Date:
+            table.insert_many([(key, "s" * 30 * key) for key in range(9)])
+        for keys in (
+            [],
+            [3, 1, 3, 77],
+            [8, -1],
+            [1, 2**15],
+            [1, 2**31],
+            [1, 2**32],
+            [2**63],
+            [-(2**63)],
+            [-(2**63) - 1],
+            [1, True],
+            [1, 2.0],
+            [1, None],
+            ["1"],
+            [(1,), (2,)],
+        ):
+            outcomes = []
+            for given in (keys, tuple(keys)):
+                try:
+                    outcomes.append(table.get_many(given).to_pylist())
+                except tm.Error as error:
+                    outcomes.append((type(error), str(error)))
+            assert outcomes[0] == outcomes[1], (kind, keys)
 
 
 @pytest.mark.parametrize("where", [None, tm.col("n") >= 0])

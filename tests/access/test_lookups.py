@@ -55,7 +55,7 @@ class Stage:
         with self.db.transaction() as txn:
             for _ in range(160):
                 self.write(txn, self.rows)
-        self.db.create_index(NAME, "by_email", "email", unique=True)
+        self.db.create_index(NAME, "by_email", "email", unique=True, ordered=self.r.random() < 0.5)
         self.db.create_index(NAME, "by_code", ("code", "n"), unique=True)
         self.db.create_index(NAME, "by_id", ("id", "n"))
 
@@ -282,21 +282,21 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_lookups_read_as_much_of_a_large_table_as_of_a_small_one(db: tm.Database, calls: list[str]) -> None:
-    """No kernel that examines slots is called, and each other one once, whatever the number of rows. Rows of one key in
-    a list come from the kernels of one row, which are not counted.
+    """No kernel that examines slots is called, and each other one once, whatever the number of rows. Rows of few keys
+    in a list come from the kernels of selects, which are not counted.
     """
     u, key = tm.col("u"), tm.col("id")
     for rows in (1_000, 40_000):
         name = f"test.t{rows}"
         table = filled(db, rows, name)
-        for where, kernel, of_lists in (
-            (key == 7, "read_rows", []),
-            (u == "u8", "read_by_unique", []),
-            (key.isin([1, 2, 900]), "read_rows", ["read_rows"] * 2),
+        for where, kernel in (
+            (key == 7, "read_rows"),
+            (u == "u8", "read_by_unique"),
+            (key.isin([1, 2, 900]), "read_rows"),
         ):
             calls.clear()
             assert list(table.scan(where=where)) and list(table.scan(where=where, limit=1))
-            assert calls == of_lists
+            assert calls == []
             for ask in (
                 lambda table=table, where=where: list(table.scan(["n", tm.ROWID], where=where)),
                 lambda table=table, where=where: table.scan(where=where & (tm.col("n") < 50)).count(),
@@ -309,12 +309,11 @@ def test_lookups_read_as_much_of_a_large_table_as_of_a_small_one(db: tm.Database
                 assert calls == [kernel], where
             calls.clear()
             assert table.scan(where=where).sum("n") is not None
-            assert calls == of_lists[:1], where
+            assert calls == [], where
         calls.clear()
         assert table.update_where({"n": 5}, key == 7) == table.delete_where(u == "u8") == 1
-        assert calls == []
         assert table.update_where({"n": 5}, key.isin([11, 12])) == 2
-        assert set(calls) == {"read_rows"}
+        assert calls == []
         with db.snapshot() as snapshot:
             calls.clear()
             assert snapshot[name].scan(where=key == 7).count() == 1

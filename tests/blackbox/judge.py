@@ -24,7 +24,7 @@ from tests.blackbox.doors import TYPED, Doors, bound_of, class_of, column_of, pa
 from tests.blackbox.expressions import build, build_changes
 from tests.blackbox.kinds import Refused, Unsure, all_of, canonical
 from tests.blackbox.kinds import order as sort_key
-from tests.blackbox.model import Table
+from tests.blackbox.model import Index, Table
 from tests.blackbox.schema import State
 from tests.blackbox.sqlite import answers as sqlite_answers
 from tests.blackbox.sqlite import groups as sqlite_groups
@@ -201,7 +201,8 @@ class Judge:
             given[2] = bound_of(given[2])
         elif operation == "create_index":
             given[2] = list(given[2])
-        found = self._outcome(lambda: self.doors.on_store(door, operation, *given))
+        named = {"ordered": given.pop()} if operation == "create_index" and len(given) > 4 else {}
+        found = self._outcome(lambda: self.doors.on_store(door, operation, *given, **named))
         self._agree(operation, wanted, found)
         self.touched |= {arguments[0], arguments[1] if operation == "rename" else arguments[0]}
         self.had_disk = {name for name, each in self.state.tables.items() if each.had_disk}
@@ -545,14 +546,17 @@ class Judge:
                 wanted = [(each, counts[each]) for each in table.partition_names()]
                 if [(each["name"], each["rows"]) for each in parts] != wanted:
                     raise Fault("partitions", f"{parts}, right are {wanted}")
-            listed = {each["name"]: (tuple(each["columns"]), each["unique"]) for each in handle.indexes()}
+            listed = {
+                each["name"]: Index(tuple(each["columns"]), each["unique"], each["ordered"])
+                for each in handle.indexes()
+            }
             if listed != table.indexes:
                 raise Fault("indexes", f"{listed}, right are {table.indexes}")
             self._compare_indexes(name, table)
 
     def _compare_indexes(self, name: str, table: Table) -> None:
         handle = self.doors.db[name]
-        for index, (columns, is_unique) in table.indexes.items():
+        for index, (columns, is_unique, is_ordered) in table.indexes.items():
             if is_unique:
                 for row in list(table.rows.values())[: 1 + self.steps % 3]:
                     values = tuple(table.as_dict(row)[each] for each in columns)
@@ -562,6 +566,7 @@ class Judge:
                     found = self._outcome(partial(handle.get, key, index=index))
                     if self._agree("get by a unique index", ("value", row), found):
                         self._same_row("get by a unique index", found[1], row)
+            if not is_ordered:
                 continue
             seen = self._outcome(partial(_rows_by, handle, index))
             if self._agree("scan by an index", ("value", "rows"), seen):
@@ -683,8 +688,8 @@ class Judge:
         elif here != there:
             raise Fault(label, f"{short(rows)}, right are {short(wanted)}")
         index = options.get("index")
-        if index is not None and set(model.indexes[index][0]) <= set(kinds):
-            columns = [(list(kinds).index(each), model.column(each).kind) for each in model.indexes[index][0]]
+        if index is not None and set(model.indexes[index].columns) <= set(kinds):
+            columns = [(list(kinds).index(each), model.column(each).kind) for each in model.indexes[index].columns]
             keys = [tuple(kind.order(row[place]) for place, kind in columns) for row in rows]
             right = [model.index_key(index, row) for row in wanted][: len(keys)]
             if keys != right and not is_loose:
@@ -1044,9 +1049,9 @@ def _check_bounds(table: Table, index: str, options: dict[str, Any]) -> None:
     """Raises: Refused for an index that does not scan, or a bound that its column does not hold."""
     if index not in table.indexes:
         raise Refused("NoSuchIndex")
-    if table.indexes[index][1]:
+    if not table.indexes[index].is_ordered:
         raise Refused("Unsupported")
-    columns = table.indexes[index][0]
+    columns = table.indexes[index].columns
     for bound in ("lower", "upper", "prefix"):
         given = options.get(bound)
         pieces = given if isinstance(given, tuple) else () if given is None else (given,)
@@ -1065,7 +1070,7 @@ def _in_range(table: Table, index: str, row: Any, options: dict[str, Any]) -> bo
         if bound is None:
             return None
         given = bound if isinstance(bound, tuple) else (bound,)
-        kinds = [table.column(each).kind for each in table.indexes[index][0]]
+        kinds = [table.column(each).kind for each in table.indexes[index].columns]
         return tuple(kind.order(each) for each, kind in zip(given, kinds, strict=False))
 
     lower, upper, prefix = pieces("lower"), pieces("upper"), pieces("prefix")

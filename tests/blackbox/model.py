@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.blackbox.expressions import Sum, accepts, changed, constants_in, names_in
 from tests.blackbox.kinds import ABSENT, Kind, Refused, Unsure, all_of, order
@@ -40,16 +40,24 @@ class Col:
         return self.kind.take(value, is_key)
 
 
+class Index(NamedTuple):
+    """An index: it is unique, ordered, or both."""
+
+    columns: tuple[str, ...]
+    is_unique: bool
+    is_ordered: bool
+
+
 @dataclass
 class Table:
     """A table. `partition` is None, (kind, fragments, columns) for hashes, ("range", columns, [(name, bound)]) or
-    ("list", column, [(name, values)]). Indexes: name to (columns, whether unique).
+    ("list", column, [(name, values)]). Indexes: by name.
     """
 
     columns: list[Col]
     key: tuple[str, ...]
     partition: Any = None
-    indexes: dict[str, tuple[tuple[str, ...], bool]] = field(default_factory=dict)
+    indexes: dict[str, Index] = field(default_factory=dict)
     rows: dict[Any, Row] = field(default_factory=dict)
     had_disk: bool = False  # a column is or was on disk
 
@@ -135,10 +143,10 @@ class Table:
 
     # --- unique keys -----------------------------------------------------------------------------
     def unique(self) -> list[tuple[str, ...]]:
-        return [columns for columns, is_unique in self.indexes.values() if is_unique]
+        return [each.columns for each in self.indexes.values() if each.is_unique]
 
     def index_columns(self) -> set[str]:
-        return {name for columns, _ in self.indexes.values() for name in columns}
+        return {name for each in self.indexes.values() for name in each.columns}
 
     def unique_key(self, columns: tuple[str, ...], values: Mapping[str, Any]) -> Any:
         """Return the key of a row in a unique index, None if it has none."""
@@ -149,8 +157,8 @@ class Table:
         """Return the primary key of the row with this key of a unique index, None if there is none. Raises: Refused."""
         if index not in self.indexes:
             raise Refused("NoSuchIndex")
-        columns, is_unique = self.indexes[index]
-        if not is_unique:
+        columns = self.indexes[index].columns
+        if not self.indexes[index].is_unique:
             raise Refused("Unsupported")
         pieces = key if len(columns) > 1 else (key,)
         if not isinstance(pieces, tuple) or len(pieces) != len(columns):
@@ -284,8 +292,8 @@ class Table:
         if index is not None:
             if index not in self.indexes:
                 raise Refused("NoSuchIndex")
-            columns, is_unique = self.indexes[index]
-            if not is_unique:
+            columns = self.indexes[index].columns
+            if not self.indexes[index].is_unique:
                 raise Refused("Unsupported")
             if self.unique_key(columns, values) is None:
                 raise Unsure
@@ -370,9 +378,11 @@ class Table:
 
     def update_many(self, rows: list[dict[str, Any]], index: str | None = None) -> int:
         wrong = self._wrong_values(rows)
-        if index is not None and not self.indexes.get(index, ((), False))[1]:
-            raise Refused("NoSuchIndex" if index not in self.indexes else "Unsupported", *wrong)
-        names = self.key if index is None else self.indexes[index][0]
+        if index is not None and index not in self.indexes:
+            raise Refused("NoSuchIndex", *wrong)
+        if index is not None and not self.indexes[index].is_unique:
+            raise Refused("Unsupported", *wrong)
+        names = self.key if index is None else self.indexes[index].columns
         if len({tuple(row) for row in rows}) != 1 or not set(names) < set(rows[0]):
             raise Unsure
 
@@ -479,8 +489,7 @@ class Table:
         """Return the sort key of a row in an ordered index. Raises: Refused."""
         if index not in self.indexes:
             raise Refused("NoSuchIndex")
-        columns, is_unique = self.indexes[index]
-        if is_unique:
+        if not self.indexes[index].is_ordered:
             raise Refused("Unsupported")
         values = self.as_dict(row)
-        return tuple(self.column(name).kind.order(values[name]) for name in columns)
+        return tuple(self.column(name).kind.order(values[name]) for name in self.indexes[index].columns)

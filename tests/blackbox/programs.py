@@ -231,11 +231,11 @@ class Maker:
 
     def _unique(self, table: Table) -> str | None:
         """Return a unique index, seldom."""
-        names = [name for name, (_, is_unique) in table.indexes.items() if is_unique]
+        names = [name for name, index in table.indexes.items() if index.is_unique]
         return self.rng.choice(names) if names and self.rng.random() < 0.4 else None
 
     def _unique_key(self, table: Table, index: str) -> Any:
-        columns = table.indexes[index][0]
+        columns = table.indexes[index].columns
         row = self.rng.choice(list(table.rows.values())) if table.rows and self.rng.random() < 0.8 else None
         if row is None:
             found = tuple(table.column(name).kind.draw(self.rng) for name in columns)
@@ -344,7 +344,7 @@ class Maker:
         if not others or not table.rows:
             return None
         index = self._unique(table)
-        by = table.key if index is None else table.indexes[index][0]
+        by = table.key if index is None else table.indexes[index].columns
         changed = [each for each in rng.sample(others, rng.randrange(1, len(others) + 1)) if each.name not in by]
         if not changed:
             return None
@@ -454,11 +454,11 @@ class Maker:
     def _scan(self, name: str) -> Step:
         table, rng = self._of(name), self.rng
         options: dict[str, Any] = {}
-        ordered = [each for each, (_, is_unique) in table.indexes.items() if not is_unique]
+        ordered = [each for each, index in table.indexes.items() if index.is_ordered]
         if ordered and rng.random() < 0.6:
             index = rng.choice(ordered)
             options["index"] = index
-            columns = table.indexes[index][0]
+            columns = table.indexes[index].columns
             if rng.random() < 0.5:
                 options["reverse"] = True
             bounds = ("lower",), ("upper",), ("lower", "upper"), ("prefix",), ()
@@ -614,8 +614,10 @@ class Maker:
         rows = [table.as_dict(row) for row in table.rows.values()]
         others = [each for each in others if len({repr(row[each]) for row in rows}) == len(rows)]
         if others and rng.random() < 0.4:  # most other unique indexes are refused, because two rows are equal
-            return "create_index", self._store_door(), name, rng.choice(INDEXES), (rng.choice(others),), True
-        return "create_index", self._store_door(), name, rng.choice(INDEXES), columns, rng.random() < 0.35
+            step = "create_index", self._store_door(), name, rng.choice(INDEXES), (rng.choice(others),), True
+        else:
+            step = "create_index", self._store_door(), name, rng.choice(INDEXES), columns, rng.random() < 0.35
+        return (*step, step[-1] and random.Random(repr(step)).random() < 0.5)
 
     def _drop_index(self, name: str) -> Step | None:
         table = self._of(name)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.blackbox.kinds import ABSENT, Kind, Refused, Unsure, order
-from tests.blackbox.model import TOP, Col, Table
+from tests.blackbox.model import TOP, Col, Index, Table
 
 
 @dataclass
@@ -79,7 +79,7 @@ class State:
 
         table.columns[place] = replace(table.columns[place], name=new)
         table.key = renamed(table.key)
-        table.indexes = {index: (renamed(names), unique) for index, (names, unique) in table.indexes.items()}
+        table.indexes = {name: index._replace(columns=renamed(index.columns)) for name, index in table.indexes.items()}
         if table.partition is not None and table.partition[0] in ("range", "list"):
             rule, by, parts = table.partition
             table.partition = (rule, new if by == old else by, parts)
@@ -148,7 +148,9 @@ class State:
         }
         table.partition = (rule, by, [each for each in parts if each[0] != partition])
 
-    def create_index(self, name: str, index: str, columns: tuple[str, ...], unique: bool = False) -> None:
+    def create_index(
+        self, name: str, index: str, columns: tuple[str, ...], unique: bool = False, ordered: bool = False
+    ) -> None:
         table = self.table(name)
         if index in table.indexes:
             raise Refused("IndexExists")
@@ -165,7 +167,7 @@ class State:
             keys = [each for each in keys if each is not None]
             if len(set(keys)) < len(keys):
                 raise Refused("DuplicateKey")
-        table.indexes[index] = (tuple(columns), unique)
+        table.indexes[index] = Index(tuple(columns), unique, ordered or not unique)
 
     def drop_index(self, name: str, index: str) -> None:
         table = self.table(name)

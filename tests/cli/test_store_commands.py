@@ -120,6 +120,21 @@ def test_tables_without_and_with_those_of_the_system(store: Path) -> None:
     assert header.index("database") == line.index("test")
 
 
+def test_indexes_are_listed_with_their_kinds(store: Path) -> None:
+    with tm.open(store, **SMALL) as db:
+        db.create_index("test.account", "a", "id")
+        db.create_index("test.account", "b", ["id"], unique=True)
+        db.create_index("test.account", "c", "id", unique=True, ordered=True)
+    (info,) = [each for each in document("info", store)["tables"] if each["name"] == "test.account"]
+    assert info["indexes"] == "a (id); b (id) unique; c (id) unique, ordered"
+    listed = [(each["type"], each["name"], each["rows"]) for each in document("tables", store)][1:]
+    assert listed == [
+        ("OrderedIndex", "account/a", 9),
+        ("UniqueHashIndex", "account/b", 9),
+        ("OrderedIndex", "account/c", 9),
+    ]
+
+
 def test_tables_of_a_store_without_any_is_a_header(tmp_path: Path) -> None:
     tm.open(tmp_path / "empty", **SMALL).close()
     assert document("tables", tmp_path / "empty") == []

@@ -15,11 +15,77 @@ CALL_DEFECTS: tuple[Defect, ...] = (
         "commit-stopped",
     ),
     Defect(
+        "store-fails-after-the-latch-of-a-small-commit-is-released",
+        "tidemark.engine.txn.transaction",
+        "            elif status == ST_INVARIANT:\n                self._check_undone(status)\n"
+        "            ticket = log.sequence\n",
+        "            ticket = log.sequence\n"
+        "        if status == ST_INVARIANT:\n            self._check_undone(status)\n",
+        "commit-stopped",
+    ),
+    Defect(
+        "small-commit-returned-before-its-sync",
+        "tidemark.engine.txn.transaction",
+        "            if is_logged:\n                log.wait(ticket, self._txid)\n",
+        "            if is_logged:\n",
+        "states",
+    ),
+    Defect(
         "stopped-commit-of-a-spool-is-told-as-not-written",
         "tidemark.engine.txn.transaction",
         "        self.apply_logged(group)\n        self.ended(1)",
         "        self.apply_slices(group)\n        self.ended(1)",
         "commit-stopped",
+    ),
+    # --- changes of one row that wait for the disk --------------------------------------------------------
+    Defect(
+        "change-returned-before-its-sync",
+        "tidemark.engine.point.changes",
+        "                    log.wait(ticket, txid)\n",
+        "                    pass\n",
+        "durable-changes",
+    ),
+    Defect(
+        "change-waits-for-the-group-before-its-own",
+        "tidemark.engine.point.changes",
+        "                            ticket = log.sequence\n",
+        "                            ticket = log.sequence - 1\n",
+        "durable-changes",
+    ),
+    Defect(
+        "failed-sync-of-a-change-swallowed",
+        "tidemark.engine.log.redo",
+        "            failed = error if isinstance(error, StoreFailed) else self._had_no_memory()\n",
+        "            return\n",
+        "durable-changes",
+    ),
+    Defect(
+        "failed-change-without-its-transaction",
+        "tidemark.engine.point.changes",
+        "self._place.txid = txid = int(self._buf[TXID_WORD])",
+        "txid = int(self._buf[TXID_WORD - 1])",
+        "durable-changes",
+    ),
+    Defect(
+        "what-refused-a-row-is-not-durable",
+        "tidemark.engine.point.changes",
+        "                elif status == REFUSED:\n",
+        "                elif False:\n",
+        "durable-changes",
+    ),
+    Defect(
+        "change-without-memory-at-its-end-is-told-as-not-made",
+        "tidemark.engine.point.changes",
+        "raise store.commit_out_of_memory(error, txid) if txid else",
+        "raise store.commit_out_of_memory(error, txid) if False else",
+        "durable-changes",
+    ),
+    Defect(
+        "interrupted-change-is-plain-ctrl-c",
+        "tidemark.engine.log.redo",
+        "            if not txid:\n                raise\n",
+        "            if txid:\n                raise\n",
+        "durable-changes",
     ),
     # --- full stores -----------------------------------------------------------------------------------
     Defect(
@@ -62,6 +128,13 @@ CALL_DEFECTS: tuple[Defect, ...] = (
 )
 
 CALL_KERNEL_DEFECTS: tuple[Defect, ...] = (
+    Defect(
+        "change-takes-an-id-of-the-next-opening",
+        "tidemark.engine.point.change_kernels",
+        " or not has_txid(mem):",
+        ":",
+        "last-id",
+    ),
     Defect(
         "blocks-never-become-pages",
         "tidemark.engine.memory.pool_kernels",

@@ -21,7 +21,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "unique-build-does-not-wait-twice",
         "tidemark.engine.store.unique_build",
-        "        self._wait_for(table, index, generation)",
+        "        self.build.wait_for(table, generation)",
         "        pass",
         "unique-build",
     ),
@@ -73,9 +73,9 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "commit-does-not-wait",
         "tidemark.engine.txn.transaction",
-        "(log.wait if wait else log.share)(ticket)",
+        "(log.wait if wait else log.share)(ticket, self.txid)",
         "pass",
-        "states",
+        "disk-states",
     ),
     Defect(
         "next-group-counts-as-durable",
@@ -248,18 +248,16 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "index-published-and-not-logged",
         "tidemark.engine.store.index_build",
-        "            store.log_schema(\n"
-        '                {"alter": json.loads(after.to_json())},'
-        " lambda: table.publish_definition(after, {index.name: index})\n"
-        "            )",
-        "            table.publish_definition(after, {index.name: index})",
+        "            store.log_schema("
+        '{"alter": json.loads(after.to_json())}, lambda: table.publish_definition(after, parts))',
+        "            table.publish_definition(after, parts)",
         "index-states",
     ),
     Defect(
         "index-published-before-its-walk-ends",
         "tidemark.engine.store.index_build",
-        "if any(number > self._walked for number in table.by_number):\n                return",
-        "if self._walked < 0 and table.count():\n                self._walked = 0\n                return",
+        "if any(number > walked for number in table.by_number):\n                return",
+        "if walked < 0 and table.count():\n                self._fillings[0].walked = 0\n                return",
         "stress",
     ),
     Defect(
@@ -272,15 +270,15 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "build-given-up-stays-in-the-list",
         "tidemark.engine.store.index_build",
-        "            withdraw_index(self._store.mem, table.handle, index.tree.handle)",
-        "            pass",
+        "                withdraw_index(self.store.mem, table.handle, part.tree.handle)",
+        "                pass",
         "stress",
     ),
     Defect(
         "dropped-index-comes-back",
         "tidemark.engine.store.index_build",
-        'store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.remove_index(after, index))',
-        "table.remove_index(after, index)",
+        'store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.remove_index(after, parts))',
+        "table.remove_index(after, parts)",
         "index-states",
     ),
     Defect(
@@ -288,6 +286,13 @@ DEFECTS: tuple[Defect, ...] = (
         "tidemark.recovery.system_restart.indexes",
         "index.tree.load(index.tree.merge(collect(index.tree)))",
         "index.tree.load(index.tree.merge(collect(index.tree)[:1]))",
+        "index-states",
+    ),
+    Defect(
+        "restart-builds-one-part-of-an-index",
+        "tidemark.recovery.system_restart.indexes",
+        "for kind in kinds_of(definition))",
+        "for kind in kinds_of(definition)[:1])",
         "index-states",
     ),
     Defect(

@@ -222,6 +222,13 @@ LOG_DEFECTS: tuple[Defect, ...] = (
         "gates",
     ),
     Defect(
+        "followers-that-left-are-still-counted",
+        "tidemark.engine.log.leaders",
+        "                    gate.followers.discard(token)\n",
+        "                    pass\n",
+        "gates",
+    ),
+    Defect(
         "leader-wakes-its-own-group-alone",
         "tidemark.engine.log.leaders",
         "if each <= self.reached]:",

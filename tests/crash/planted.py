@@ -417,9 +417,28 @@ def commit_stopped() -> None:
     """Commits that meet a broken invariant."""
     from tests.store import test_commit_stopped as tests
 
-    for kind in ("small", "large", "spooled"):
+    for kind in ("small", "disk", "large", "spooled"):
         with pytest.MonkeyPatch.context() as patch:
             tests.test_a_commit_that_met_a_broken_invariant_is_not_written_or_its_outcome_is_unknown(kind, patch)
+
+
+def durable_changes() -> None:
+    """Changes of one row that wait for the disk."""
+    from tests.point import test_durable_changes as tests
+
+    tests.test_each_change_that_has_returned_is_on_the_disk()
+    tests.test_what_refused_a_row_is_on_the_disk_once_the_call_has_returned("update")
+    for fault in tests.FAULTS:
+        tests.test_change_whose_write_or_sync_fails_is_not_acknowledged(*fault, "first")
+    tests.test_change_that_ctrl_c_interrupts_at_the_disk_names_its_transaction()
+    tests.test_memory_error_at_any_point_changes_nothing_or_fails_the_store(True)
+
+
+def last_id() -> None:
+    """The last transaction id of an opening."""
+    from tests.log import test_tail as tests
+
+    tests.test_last_id_of_an_opening_is_followed_by_none("epoch")
 
 
 def full_partition() -> None:
@@ -491,6 +510,8 @@ def values_of_rows() -> None:
 
 CALL_PARTS: dict[str, Callable[[], object]] = {
     "commit-stopped": commit_stopped,
+    "durable-changes": durable_changes,
+    "last-id": last_id,
     "full-partition": full_partition,
     "full-tablespace": full_tablespace,
     "pool": pool,

@@ -31,8 +31,8 @@ from tidemark.recovery.crash_harness.program import (
 
 @pytest.mark.parametrize(
     "work",
-    [history.work, history.epoch_work, history.single_work],
-    ids=["durable commits", "durable epochs", "calls of one row"],
+    [history.work, history.epoch_work, history.single_work, history.durable_single_work],
+    ids=["durable commits", "durable epochs", "calls of one row", "durable calls of one row"],
 )
 def test_crash_states_of_a_run_show_what_was_promised(work: Work) -> None:
     report = crash_states(work, whole_state, seed=7, per_point=6, share=share(0.07))

@@ -13,6 +13,7 @@ from tidemark.recovery.crash_harness.kill_loop import kill_loop
 from tidemark.recovery.crash_harness.program import Ledger, Violation
 
 BANK = "tests.crash.programs.bank"
+HISTORY = "tests.crash.programs.history"
 
 
 def test_kills_of_one_store_lose_nothing(tmp_path: Path) -> None:
@@ -29,6 +30,14 @@ def test_kills_of_a_store_with_disk_columns_lose_nothing(tmp_path: Path) -> None
     assert report.acknowledged >= report.awaited > 10
     with tm.open(path, background=False, data_memory="64 MiB") as db:
         assert db.check()["problems"] == []
+
+
+def test_kills_between_durable_calls_of_one_row_lose_nothing(tmp_path: Path) -> None:
+    path = str(tmp_path / "store")
+    verify = "tidemark.recovery.crash_harness.program:whole_state"
+    report = kill_loop(f"{HISTORY}:durable_single_work", verify, path, kills=3, seed=5, life_ms_max=200, lines_max=60)
+    assert report.kills == 3
+    assert report.acknowledged >= report.awaited > 10
 
 
 def test_life_of_the_store_with_disk_columns_reaches_what_the_kills_are_for(tmp_path: Path) -> None:

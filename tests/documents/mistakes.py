@@ -30,7 +30,7 @@ from tidemark.engine.base.options import Options
 from tidemark.engine.disk.undo_reader import UndoReader
 from tidemark.engine.files import layer
 from tidemark.engine.files.directory import PosixFiles
-from tidemark.engine.log import spool_files
+from tidemark.engine.log import redo, spool_files
 from tidemark.engine.log.redo import RedoLog
 from tidemark.engine.programs.program_layout import PE_DIVISION
 from tidemark.engine.rows.row_var import build_var_part
@@ -364,7 +364,7 @@ def outcome_unknown(_path: Path) -> object:
 
 
 def commit_interrupted(_path: Path) -> object:
-    raise Transaction.interrupted(_stub(txid=4_711))
+    raise redo.commit_interrupted(4_711)
 
 
 # --- StoreFailed --------------------------------------------------------------------------------
@@ -380,10 +380,10 @@ def commit_unanswered(_path: Path) -> None:
 
 
 def commit_on_failed_store(_path: Path) -> None:
-    def fail(_sequence: int) -> None:
+    def fail(_sequence: int, _lead: None) -> None:
         io_failed(Path())
 
-    RedoLog.wait(_stub(make_durable=fail), 12)
+    RedoLog.wait(_stub(writing=_stub(wait=fail), _lead=None), 12)
 
 
 def invariant_broken(_path: Path) -> None:

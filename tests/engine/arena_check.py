@@ -15,6 +15,7 @@ from tests.naive.sip_hash import keyed_hash
 from tests.store.support import let_read_ahead_end
 from tidemark.engine.access.batch_operations import scan
 from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.stored import StoredUnique
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
 from tidemark.engine.schema.partitions_layout import SP_UNIT_COUNT, SP_UNIT_IS_PAGE, SP_UNITS
@@ -164,10 +165,10 @@ class ArenaCheck:
             assert not table.indexes and not table.uniques
             return
         self.block(listed, "list of indexes")
-        indexes = [*table.indexes.values(), *table.uniques.values(), *table.building.values()]
+        indexes = [*table.indexes.values(), *table.uniques.values(), *table.building]
         trees = [address_of(index.tree.handle) for index in indexes]
         assert sorted(trees) == sorted(self.mem[listed + ix.XL_FIRST :][: self.word(listed + ix.XL_COUNT)].tolist())
-        uniques = [index for index in indexes if index.definition.is_unique]
+        uniques = [index for index in indexes if isinstance(index, StoredUnique)]
         assert self.word(listed + ix.XL_UNIQUES) == len(uniques)
         for index in uniques:
             self.unique(table, index)

@@ -110,7 +110,7 @@ def test_refused_memory_at_any_step_of_growth_loses_no_entry() -> None:
         assert index.add(tags[done:]) == len(tags) - done
         assert index.entries() == Counter(tags), f"take {nth} of {takes}"
         index.db.parts.store.dropped.clear()
-    assert refused > 10
+    assert refused >= 10
 
 
 @pytest.mark.parametrize("status", [OK, ST_MEMORY])

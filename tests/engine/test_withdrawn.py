@@ -238,7 +238,7 @@ def test_withdrawn_handle_is_refused_for_good(db: tm.Database) -> None:
         table = store.table(name)
         if turn % 3 == 0:
             db.create_index(name, "i", ("k",), unique=turn % 2 == 0)
-            seen.add(store.table(name).any_index("i").tree.handle)
+            seen.add(store.table(name).parts_of("i")[0].tree.handle)
         seen |= {table.handle, *table.fragments}
         db.drop_table(name)
         assert all(descriptor_word(mem, handle, 0) == a.ST_DROPPED for handle in seen)

@@ -40,7 +40,7 @@ def test_adopted_rows_are_there_with_the_epoch_of_the_commit_and_after_every_res
     db = new_store(**SHAPES[shape])
     if indexed:
         db.create_index(NAME, "by_n", ["n"])
-        db.create_index(NAME, "by_email", ["email"], unique=True)
+        db.create_index(NAME, "by_email", ["email"], unique=True, ordered=True)
     before = rows(0, 200)
     db[NAME].insert_many(before)
     db[NAME].delete_many(list(range(50, 90)))
@@ -58,6 +58,7 @@ def test_adopted_rows_are_there_with_the_epoch_of_the_commit_and_after_every_res
     if indexed:
         of_index = [each.id for each in db[NAME].scan(index="by_n", lower=(7,), upper=(8,))]
         assert sorted(of_index) == sorted(key for key in want if key % 100 == 7)
+        assert sorted(each.id for each in db[NAME].scan(index="by_email", reverse=True)) == sorted(want)
         assert db[NAME].get("1234@example.com", index="by_email").id == 1_234
     # The rows live on: they are changed and deleted, and others inserted.
     db[NAME].update(1_234, {"text": "changed", "cold": b"other"})

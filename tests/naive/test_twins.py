@@ -115,6 +115,8 @@ TWINS = {
         ],
         JOINED_NODE,
     ),
+    "memory.touch_ahead.end_touch": "tests.engine.test_touch_ahead:test_thread_ends_with_a_call_that_fails",
+    "memory.touch_ahead.touch_ahead": "tests.engine.test_touch_ahead:test_any_plan_is_done_as_by_its_twin",
     "access.reads.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
     **dict.fromkeys(
         [
@@ -403,7 +405,10 @@ TWINS = {
         [f"point.get.{name}" for name in "get_by_unique get_by_unique_seen get_row get_seen".split()],
         "tests.point.test_get:test_both_paths_answer_alike",
     ),
+    "point.select.select_keys": "tests.point.test_select:test_rows_of_several_keys_come_in_the_order_of_a_full_scan",
     "point.select.select_rows": "tests.point.test_select:test_both_paths_find_the_same_rows",
+    "point.trees.bound_words": "tests.point.test_trees:test_each_tree_is_bound_as_the_compiler_does_and_no_other_one",
+    "point.trees.known_tree": "tests.point.test_trees:test_selects_are_known_by_their_trees",
     **dict.fromkeys(
         [f"point.change.{name}" for name in "change_row change_seen get_locked".split()],
         "tests.point.test_changes:test_both_paths_change_alike",

@@ -30,7 +30,7 @@ def test_spooled_transactions_of_every_kind_of_change(is_indexed: bool) -> None:
     db.create_table(NAME, ACCOUNT, "id", tm.HashPartition(2))
     if is_indexed:
         db.create_index(NAME, "by_balance", ["balance"])
-        db.create_index(NAME, "by_owner", ["owner", "id"], unique=True)
+        db.create_index(NAME, "by_owner", ["owner", "id"], unique=True, ordered=True)
     with db.transaction() as txn:
         txn.insert_many(NAME, [(key, "o" * (key % 30), key / 2, "n" * 200) for key in range(900)])
         assert txn.spool is not None

@@ -49,7 +49,7 @@ def test_indexes_partitions_columns_and_tablespaces_come_and_go_with_rows_betwee
     verify(pair, "rows")
     steps: list[Any] = [
         lambda: db.create_index(NAME, "by_n", ["n"]),
-        lambda: db.create_index(NAME, "by_email", ["email"], unique=True),
+        lambda: db.create_index(NAME, "by_email", ["email"], unique=True, ordered=True),
         lambda: db[NAME].insert_many(rows(rng, range(200, 300))),
         lambda: db.add_partition(NAME, "top", 2_000),
         lambda: db[NAME].insert_many(rows(rng, range(1_500, 1_540))),

@@ -10,6 +10,7 @@ _DECIMALS = "tidemark.engine.point.decimals_kernels"
 _KINDS = "tidemark.engine.point.kinds"
 _CHANGE = "tidemark.engine.point.change_kernels"
 _JUDGE = "tidemark.engine.point.judge_kernels"
+_TREES = "tidemark.engine.point.trees_kernels"
 _PLAN = "tidemark.engine.point.plan"
 _CHANGED = "tidemark.engine.point.changed_images_kernels"
 _CALLS = "tidemark.engine.point.changes"
@@ -194,6 +195,21 @@ POINT_DEFECTS: tuple[Defect, ...] = (
         "        store_16(words, byte, low)\n",
         "        store_32(words, byte, low)\n",
         "Int16",
+    ),
+    # --- trees of expressions ----------------------------------------------------------------------
+    _defect(
+        "all-names-are-alike", _TREES, "    if text != 0 and not is_text_at(", "    if text < 0 and not is_text_at("
+    ),
+    _defect(
+        "first-constant-is-all", _TREES, "found[trees[entry + U.C_NUMBER]])\n        place", "found[0])\n        place"
+    ),
+    _defect("constants-stay", _TREES, "        words[place] = low\n", ""),
+    _defect("wide-constants-are-narrow", _TREES, "if kind == U.SIZE_WIDE:", "if False:", "Decimal(38"),
+    _defect(
+        "unread-constant-is-0",
+        _TREES,
+        "        if is_read == 0:\n            return 0\n        words[place]",
+        "        words[place]",
     ),
     # --- replaced images ---------------------------------------------------------------------------
     _defect("value-of-another-column", _CHANGED, "old_start + begin, image", "old_start, image"),

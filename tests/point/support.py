@@ -172,7 +172,7 @@ class World:
         others = [each.name for each in columns if each.type.keyable]
         if others and rng.random() < 0.7:
             self.index = rng.sample(others, min(len(others), rng.choice([1, 1, 2])))
-            db.create_index("t", "u", self.index, unique=True)
+            db.create_index("t", "u", self.index, unique=True, ordered=rng.random() < 0.5)
         self.insert(db["t"], 15)
 
     def row(self) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Changes by kernels are changes by the general path: rows, log bytes, epochs, ticks, ids of transactions, errors.
+"""Changes by kernels are changes by the general path: rows, log bytes, epochs, ticks, ids of transactions, errors, and
+with `durability="commit"` what is in the log on disk and what `status()` counts.
 
 Two stores get the same calls. In one of them kernels are never asked. After each call everything that commits write in
 memory is compared.
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import math
 import random
 from collections import Counter
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from tests.seeds import fresh_seeds
 from tests.shares import few
 from tests.store.support import open_memory
 from tests.store.test_local_checkpoint_patterns import checkpoint_with
+from tidemark.engine.index.stored import counters_of
 from tidemark.engine.memory.arena_layout import (
     MODE_INSERT,
     MODE_UPDATE,
@@ -38,6 +41,8 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.point import changes as point_changes
 from tidemark.engine.point.changes import CommittedChanges
 from tidemark.engine.point.plan import plan_of
+from tidemark.engine.point.plan_layout import T_COUNT
+from tidemark.engine.programs.expressions import Arithmetic, Compare, Constant, Junction, Not, NullTest
 from tidemark.engine.schema.types import Decimal, Floating, Integer
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.txn.before_images_kernels import set_capture
@@ -54,16 +59,24 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[Any]:
     make, change = CommittedChanges.make, point_changes.change_seen
 
     def counted(
-        self: Any, table: Any, mode: int, what: Any, changes: Any = None, index: Any = None, *program: Any
+        self: Any,
+        table: Any,
+        mode: int,
+        what: Any,
+        changes: Any = None,
+        index: Any = None,
+        where: Any = None,
+        *program: Any,
     ) -> int:
-        status = make(self, table, mode, what, changes, index, *program)
-        count["own" if index is None else "by index", bool(program), mode, status] += table.plan is not None
+        status = make(self, table, mode, what, changes, index, where, *program)
+        is_judged = bool(program) or where is not None
+        count["own" if index is None else "by index", is_judged, mode, status] += table.plan is not None
         return status
 
     class Counted:
         def entry(self, *given: Any) -> int:
             status = int(change.entry(*given))
-            count["txn", given[9].size > 0, given[6], status] += 1
+            count["txn", given[9] is not None or given[11].size > 0, given[6], status] += 1
             return status
 
     monkeypatch.setattr(CommittedChanges, "make", counted)
@@ -74,9 +87,10 @@ def made(monkeypatch: pytest.MonkeyPatch) -> Counter[Any]:
 class Side:
     """One of the two stores."""
 
-    def __init__(self, seed: int, is_quick: bool, types: list[ColumnType]) -> None:
+    def __init__(self, seed: int, is_quick: bool, types: list[ColumnType], durability: str) -> None:
         self.files = MemoryFiles()
-        self.db = open_memory(self.files, durability="epoch", snapshot_memory="64 KiB" if seed % 5 == 1 else "8 MiB")
+        self.db = open_memory(self.files, durability=durability, snapshot_memory="64 KiB" if seed % 5 == 1 else "8 MiB")
+        self.compared_lsn = 0  # what of the log on disk was compared before
         self.is_quick = is_quick
         options = {"partition": tm.HashPartition(3)} if seed % 4 == 1 else {}
         self.world: Any = World(self.db, random.Random(seed), types, **options)
@@ -116,8 +130,20 @@ class Side:
             int(store.sink.current[0]) if store.sink.current.size else 0,
             store.sink.current[: int(store.sink.current[0]) if store.sink.current.size else 0].tobytes(),
             table.count(),
-            [index.to_dict() for index in table.listed_indexes()],
+            counters_of(table.listed_indexes()),
+            store.commit_seconds.to_dict(),
+            store.log.counters(),
+            self.written(),
         )
+
+    def written(self) -> bytes:
+        """What the log has on disk since the last call."""
+        log, lsn = self.db.parts.store.log, self.compared_lsn
+        self.compared_lsn = log.durable_lsn
+        content = bytearray(log.durable_lsn - lsn)
+        for number, offset, start, length in log.geometry.pieces(lsn, len(content)):
+            self.files.raw.pread_into(log.handles[number], memoryview(content)[start : start + length], offset)
+        return bytes(content)
 
     def rows(self) -> list[Any]:
         names = [each.name for each in self.table.definition.columns]
@@ -129,13 +155,15 @@ class Twins:
 
     guards = 0.2  # share of updates and deletes with expressions or conditions
 
-    def __init__(self, seed: int, types: list[ColumnType] = EVERY) -> None:
+    def __init__(self, seed: int, types: list[ColumnType] = EVERY, durability: str = "epoch") -> None:
         """types: of the columns."""
         self.rng = random.Random(seed + 1)
-        self.quick, self.general = (Side(seed, is_quick, types) for is_quick in (True, False))
+        self.quick, self.general = (Side(seed, is_quick, types, durability) for is_quick in (True, False))
         self.sides = (self.quick, self.general)
         self.log: list[str] = []
         self.known: list[Any] = []  # rows that keys of the index are of
+        self.judged: list[tuple[Any, Any]] = []  # changes and conditions that kernels know
+        self.last: tuple[int, tuple[Any, Any]] | None = None  # how many they knew, and what may be one more
         self.awaited: Any = None  # the key of the index that the other transaction is about to give a row
         self.compare()
 
@@ -230,11 +258,67 @@ class Twins:
         return rng.choice([col(name) + datetime.timedelta(days=1), col(name) + datetime.timedelta(seconds=1)])
 
     def guarded(self, changes: Any) -> tuple[Any, Any]:
-        """Changes with expressions, and a condition. What Python refuses to build is left out."""
+        """Changes with expressions, and a condition: new ones, or some that kernels know, with other constants."""
+        plan = self.quick.db["t"].table.plan
+        trees = 0 if plan is None else int(plan.trees.words[T_COUNT])
+        if self.last is not None and trees > self.last[0]:
+            self.judged.append(self.last[1])
+        self.last = None
+        if self.judged and self.rng.random() < 0.7:
+            changes, where = self.rng.choice(self.judged[-4:])
+            if type(changes) is dict:
+                changes = {name: self.varied(each) for name, each in changes.items()}
+            return changes, self.varied(where)
+        found = self.judged_anew(changes)
+        self.last = trees, found
+        return found
+
+    def judged_anew(self, changes: Any) -> tuple[Any, Any]:
+        """New expressions and a new condition. What Python refuses to build is left out."""
         try:
             return self.computed(changes), self.where()
         except (tm.Error, TypeError):
             return changes, None
+
+    def varied(self, tree: Any) -> Any:
+        """A tree with other constants, mostly of the types that they had."""
+        if isinstance(tree, Constant):
+            return Constant(self.another(tree.value))
+        if isinstance(tree, Compare):
+            return Compare(tree.condition, self.varied(tree.left), self.varied(tree.right))
+        if isinstance(tree, Arithmetic):
+            return Arithmetic(tree.operator, self.varied(tree.left), self.varied(tree.right))
+        if isinstance(tree, Junction):
+            return Junction(tree.is_and, tuple(map(self.varied, tree.operands)))
+        if isinstance(tree, (Not, NullTest)):
+            return type(tree)(self.varied(tree.inner))
+        return tree
+
+    def another(self, given: Any) -> Any:
+        """Another value like this one, now and then of another kind or size."""
+        rng = self.rng
+        kinds = [each.type for each in self.quick.table.definition.columns]
+        if rng.random() < 0.05:
+            return edge(rng, rng.choice(kinds))
+        if rng.random() < 0.7:
+            if type(given) is int:
+                return given + rng.randint(-3, 3)
+            if type(given) is decimal.Decimal and given.is_finite():
+                _, digits, exponent = given.as_tuple()
+                return decimal.Decimal((rng.randint(0, 1), digits[:-1] + (rng.randint(0, 9),), exponent))
+            return given
+        if type(given) is int:
+            return rng.choice([0, 1, -1, 7, 2**31, 2**63 - 1, 2**63, -(2**63), -(2**64), given, given + 1, -given])
+        if type(given) is decimal.Decimal and given.is_finite():
+            _, digits, exponent = given.as_tuple()
+            shifted = decimal.Decimal((0, digits, int(exponent) + rng.choice([0, 1, -1, 7, -20])))
+            return rng.choice([shifted, -shifted, decimal.Decimal("1.10"), decimal.Decimal("NaN")])
+        if type(given) is float:
+            return rng.choice([0.0, -0.0, 1.5, -1e300, math.nan, math.inf, given, given / 3])
+        if type(given) in (str, bytes):
+            return rng.choice([given, given[1:], given * 2, given[:0], given + given[:1], given * 500])
+        alike = [each for each in (value(rng, kind) for kind in kinds) if type(each) is type(given)]
+        return rng.choice([given, *alike])
 
     def where(self) -> Any:
         """A condition, or None."""
@@ -461,8 +545,11 @@ class Twins:
             name = f"i{len(self.log)}"
             columns = [each.name for each in self.quick.table.definition.columns if each.type.keyable]
             if len(self.quick.table.listed_indexes()) < 3:
-                column, is_unique = rng.choice(columns), rng.random() < 0.5
-                self.do(f"index {column}", lambda side: side.db.create_index("t", name, column, unique=is_unique))
+                column, is_unique, is_ordered = rng.choice(columns), rng.random() < 0.6, rng.random() < 0.5
+                self.do(
+                    f"index {column}",
+                    lambda side: side.db.create_index("t", name, column, is_unique, ordered=is_ordered),
+                )
                 self.change_what_is_indexed(column)
         self.compare()
 
@@ -471,6 +558,14 @@ class Twins:
 def test_both_paths_change_alike(seed: int, made: Counter[Any]) -> None:
     print(f"seed {seed}")
     Twins(seed).run(120)
+    print(sorted(made.items()))
+
+
+@pytest.mark.parametrize("seed", [*range(few(8, 200)), *fresh_seeds(few(4, 200))])
+def test_both_paths_make_changes_durable_alike(seed: int, made: Counter[Any]) -> None:
+    print(f"seed {seed}")
+    kind, types = (Twins, EVERY) if seed % 2 else (Computing, NUMBERS)
+    kind(seed, types, "commit").run(100)
     print(sorted(made.items()))
 
 
@@ -486,12 +581,12 @@ class Computing(Twins):
 
     guards = 0.8
 
-    def __init__(self, seed: int, types: list[ColumnType] | None = None) -> None:
-        super().__init__(seed, types or NUMBERS)
+    def __init__(self, seed: int, types: list[ColumnType] | None = None, durability: str = "epoch") -> None:
+        super().__init__(seed, types or NUMBERS, durability)
         for side in self.sides:
             side.world = Existing(side.world, self.rng)
 
-    def guarded(self, changes: Any) -> tuple[Any, Any]:
+    def judged_anew(self, changes: Any) -> tuple[Any, Any]:
         columns = [each for each in self.quick.table.definition.columns if each.name not in self.quick.world.key]
         kinds = {each.name: each.type for each in self.quick.table.definition.columns}
         chosen = self.rng.sample(columns, min(len(columns), self.rng.choice([1, 1, 2, 3])))
@@ -546,7 +641,7 @@ def test_a_row_that_is_refused_ends_a_record_of_inserts(is_quick: bool, made: Co
     """The general path makes a savepoint, after which rows are inserted by a new record. The kernel went on with the
     record that was there.
     """
-    side = Side(0, is_quick, [tm.Int64])
+    side = Side(0, is_quick, [tm.Int64], "epoch")
     columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)]
     table = side.db.create_table("r", columns, "id", partition=tm.HashPartition(1))
     table.insert((0, 0))

@@ -62,7 +62,7 @@ def by_kernels(
 
 
 class World:
-    """A table with an ordered index over several columns, a unique one, and a few values in each column."""
+    """A table with an ordered index over several columns, unique or not, and a few values in each column."""
 
     def __init__(self, db: Any, rng: random.Random) -> None:
         self.db = db
@@ -82,7 +82,7 @@ class World:
         self.table = db.create_table("t", self.columns, self.key, **options)
         keyable = [each.name for each in columns if each.type.keyable and each.name != "large"]
         self.index = rng.sample(keyable, rng.randint(1, min(3, len(keyable))))
-        db.create_index("t", "by", self.index)
+        db.create_index("t", "by", self.index, unique=rng.random() < 0.4, ordered=True)
         if rng.random() < 0.5:
             db.create_index("t", "other", rng.sample(keyable, 1))
         self.insert(db["t"], rng.choice([0, 30, 300]))
@@ -102,6 +102,11 @@ class World:
 
     def where(self) -> Any:
         """A condition, most often over leading columns of the index or over the key."""
+        if len(self.key) == 1 and self.rng.random() < 0.15:
+            kind = next(each.type for each in self.columns if each.name == self.key[0])
+            rows = list(self.db["t"].scan())
+            given = [getattr(row, self.key[0]) for row in self.rng.sample(rows, min(2, len(rows)))]
+            return tm.col(self.key[0]).isin([*given, *(value(self.rng, kind) for _ in range(self.rng.randint(0, 6)))])
         names = self.rng.choice([self.index, self.index[: self.rng.randint(1, len(self.index))], self.key])
         where = None
         for number, name in enumerate(names):
@@ -247,7 +252,9 @@ def test_common_conditions_are_answered_by_kernels(db: Any) -> None:
     assert by_kernels(orders, col("e") == "lost") is ...
     for where in (col("n") == 1, (col("s") == "s7") & (col("u") == 1), (col("s") == "s7") | (col("s") == "s8")):
         assert answered(where) is ...
-    for where in (col("s") >= "s7", col("id") == 7.0, ~(col("id") == 7), col("id").isin([7])):
+    assert sorted(answered(col("id").isin([9, 7, 700, 9]))) == [rows[7], rows[9]]
+    assert answered(col("id").isin([])) == []
+    for where in (col("s") >= "s7", col("id") == 7.0, ~(col("id") == 7), col("id").isin([7, 8.0]), col("u").isin([7])):
         assert answered(where) is ...
     table.insert_many([(1_000 + key, "s90", key % 7, -key - 1) for key in range(FEW_ROWS)])
     assert len(answered(col("s") == "s90")) == FEW_ROWS
@@ -255,6 +262,37 @@ def test_common_conditions_are_answered_by_kernels(db: Any) -> None:
     assert answered(col("s") == "s90") is ...
     assert len(list(table.scan(where=col("s") == "s90"))) == FEW_ROWS + 1
     assert len(answered(col("s") == "s90", limit=FEW_ROWS)) == FEW_ROWS
+
+
+@pytest.mark.parametrize("seed", [*range(few(4, 100)), *fresh_seeds(few(1, 20))])
+def test_rows_of_several_keys_come_in_the_order_of_a_full_scan(
+    db: Any, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    kind = rng.choice([t.Int64, t.Int16, t.VarChar(12)])
+    columns = [tm.Column("id", kind), tm.Column("text", t.VarChar(40), nullable=True), tm.Column("n", t.Int32)]
+    table = db.create_table("t", columns, "id", partition=tm.HashPartition(rng.choice([1, 3])))
+    keys = [str(each) if kind == t.VarChar(12) else each for each in rng.sample(range(10_000), 900)]
+    for each in keys:
+        table.insert((each, rng.choice([None, "x" * rng.randint(0, 40)]), rng.randrange(100)))
+    table.delete_many(rng.sample(keys, 200))
+    for each in range(100):
+        table.insert((str(20_000 + each) if kind == t.VarChar(12) else 20_000 + each, None, each))
+    for _ in range(20):
+        given = rng.choices(keys, k=rng.choice([0, 1, 5, FEW_ROWS, FEW_ROWS + 1]))
+        where = tm.col("id").isin(given)
+        wanted = general(monkeypatch, lambda where=where: list(table.scan(where=where)))
+        assert outcome(lambda where=where: list(table.scan(where=where))) == wanted
+        found = by_kernels(table, where)
+        assert found is ... if len(given) > FEW_ROWS else len(found) == len(wanted)
+        limit = rng.randint(0, 6)
+        assert by_kernels(table, where, ["n"], limit=limit) is ... or len(given) <= FEW_ROWS
+        with db.transaction() as txn:
+            txn.update("t", given[0], {"n": 777}) if given and table.get(given[0]) else None
+            changed = general(monkeypatch, lambda where=where, txn=txn: list(txn.scan("t", where=where)))
+            assert outcome(lambda where=where, txn=txn: list(txn.scan("t", where=where))) == changed
+            txn.rollback()
 
 
 def test_a_range_that_stops_before_all_keys_is_empty(db: Any) -> None:

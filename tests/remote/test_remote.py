@@ -292,6 +292,11 @@ def test_every_change_of_the_schema_is_made_from_outside(db: tm.Database, remote
     assert remote["sale"].get("none", index="by_text").year == 2025
     assert [each["name"] for each in remote["sale"].indexes()] == ["by_text"]
     remote.drop_index("sale", "by_text")
+    remote.create_index("sale", "by_text", "text", unique=True, ordered=True)
+    assert remote["sale"].get("none", index="by_text").year == 2025
+    assert [row.year for row in remote["sale"].scan(index="by_text", reverse=True)] == [2025, 2024]
+    assert remote["sale"].indexes() == db.indexes("sale") and db.indexes("sale")[0]["ordered"]
+    remote.drop_index("sale", "by_text")
     remote.drop_column("sale", "text")
     remote.rename("sale", "shop.sale")
     assert remote["shop.sale"][2025] == (2025,) and remote.tables() == ["shop.sale", "test.account"]

@@ -83,7 +83,7 @@ class Recorder:
 
 def said(definition: TableDefinition) -> Any:
     """Return everything in which two sites with the same table agree."""
-    names = sorted((index.name, index.columns, index.is_unique) for index in definition.indexes)
+    names = sorted((index.name, index.columns, index.is_unique, index.is_ordered) for index in definition.indexes)
     return as_new(definition).to_json(), names
 
 
@@ -128,6 +128,7 @@ CHANGES: list[tuple[str, Callable[[tm.Database], Any]]] = [
     ("default null", lambda db: db.set_default("d.t", "name", None)),
     ("index", lambda db: db.create_index("d.t", "by_name", ["name", "part"])),
     ("unique", lambda db: db.create_index("d.t", "one_name", "name", unique=True)),
+    ("unique, ordered", lambda db: db.create_index("d.t", "one_name", "name", unique=True, ordered=True)),
 ]
 
 
@@ -240,7 +241,8 @@ def test_random_history_arrives_the_same_also_when_every_statement_comes_twice()
                     source.set_default(table, column.name, draw.choice([ABSENT, None, "x", 1]))
                 elif act == 8:
                     column = draw.choice(source[table].definition.columns)
-                    source.create_index(table, f"i{number}", column.name, unique=draw.random() < 0.5)
+                    chosen = draw.random() < 0.5, draw.random() < 0.5
+                    source.create_index(table, f"i{number}", column.name, chosen[0], ordered=chosen[1])
                 elif act == 9 and source[table].definition.indexes:
                     source.drop_index(table, draw.choice(source[table].definition.indexes).name)
                 else:

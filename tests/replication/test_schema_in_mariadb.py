@@ -140,7 +140,7 @@ def test_every_change_of_tables_partitioned_in_every_way(
     execute(server, recorder, tmp_path)
     compare(server, db[name].definition, has_sql)
     # A server cannot have both: while the index exists it keeps the table unpartitioned.
-    db.create_index(name, "one", "name", unique=True)
+    db.create_index(name, "one", "name", unique=True, ordered=True)
     execute(server, recorder, tmp_path)
     compare(server, db[name].definition, has_partitions=False)
     if isinstance(partition, tm.ListPartition):

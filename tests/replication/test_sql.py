@@ -80,7 +80,8 @@ def test_definitions_of_every_kind_come_back_from_the_note_and_nearly_so_from_th
     draw = random.Random(seed)
     for _ in range(400):
         known = columns(draw)
-        indexes = (IndexDefinition("by", (known[-1].name,)),) if draw.random() < 0.5 else ()
+        kinds = draw.random() < 0.5, draw.random() < 0.5
+        indexes = (IndexDefinition("by", (known[-1].name, "id"), *kinds),) if draw.random() < 0.5 else ()
         partition = draw.choice(
             [
                 tm.HashPartition(3),
@@ -121,6 +122,8 @@ def test_default_of_every_type_survives_alter_table(kind: ColumnType, value: Any
         s.ChangeColumn("a.t", Column("c", tm.VarChar(99), True)),
         s.SetDefault("a.t", "c", ABSENT),
         s.CreateIndex("a.t", IndexDefinition("i", ("x", "y"))),
+        s.CreateIndex("a.t", IndexDefinition("i", ("x", "y"), True)),
+        s.CreateIndex("a.t", IndexDefinition("i", ("x", "y"), True, True)),
         s.DropIndex("a.t", "i"),
         s.DropPartition("a.t", "p1"),
     ],
@@ -175,6 +178,22 @@ def test_create_table_as_a_server_shows_it_is_read() -> None:
         ("drop table if exists a, `b`.c", [s.DropTable("main.a", True), s.DropTable("b.c", True)]),
         ("RENAME TABLE a TO b.a, c TO d", [s.RenameTable("main.a", "b.a"), s.RenameTable("main.c", "main.d")]),
         ("create index i on t (a, b desc)", [s.CreateIndex("main.t", IndexDefinition("i", ("a", "b")))]),
+        (
+            "create unique index i using btree on t (a)",
+            [s.CreateIndex("main.t", IndexDefinition("i", ("a",), True, True))],
+        ),
+        (
+            "create unique index i using btree on t (a) using hash",
+            [s.CreateIndex("main.t", IndexDefinition("i", ("a",), True))],
+        ),
+        (
+            "alter table t add unique key i (a) comment 'x' using btree, add unique j using btree (b), add unique (c)",
+            [
+                s.CreateIndex("main.t", IndexDefinition("i", ("a",), True, True)),
+                s.CreateIndex("main.t", IndexDefinition("j", ("b",), True, True)),
+                s.CreateIndex("main.t", IndexDefinition("c", ("c",), True)),
+            ],
+        ),
         ("DROP INDEX `i` ON t;", [s.DropIndex("main.t", "i")]),
         ("create database if not exists x", [s.NoEffect("create database if not exists x")]),
         (

@@ -58,7 +58,7 @@ class Pair:
             db.create_table("shop.item$EX", HEAD, NAMES)
             db.create_table("shop.item", columns or COLUMNS, "id")
             if is_unique:
-                db.create_index("shop.item", "by_u", ["u"], unique=True)
+                db.create_index("shop.item", "by_u", ["u"], unique=True, ordered=True)
             db.advance_gci()
         more = channel_options or {}
         self.to_secondary = tm.Channel(self.primary, self.secondary, **more)

@@ -62,7 +62,7 @@ class Beside:
                 db.create_index(NAME, "by_n", "n")
                 db.create_index(NAME, "by_c", ["c", "id"])
             if kind == "unique":
-                db.create_index(NAME, "by_u", "u", unique=True)
+                db.create_index(NAME, "by_u", "u", unique=True, ordered=True)
 
     def value(self, name: str) -> Any:
         rng = self.rng

@@ -77,6 +77,7 @@ def _plant(monkeypatch: pytest.MonkeyPatch, latch: LedLatch) -> None:
         return call
 
     monkeypatch.setattr(transaction, "commit_plain", planted(transaction.commit_plain))
+    monkeypatch.setattr(latch.store, "commit_kernel", planted(latch.store.commit_kernel))
     for name in ("COMMIT_AT_ONCE", "APPLY_SLICE"):
         monkeypatch.setattr(transaction, name, tuple(planted(kernel) for kernel in getattr(transaction, name)))
 

@@ -337,7 +337,6 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
         "desc",
         "ended",
         "group",
-        "interrupted",
         "pages_of_commit",
         "is_ended",
         "is_logged",

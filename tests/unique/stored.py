@@ -1,4 +1,4 @@
-"""A store whose table has unique indexes, and dicts that say what each open transaction sees and what is refused."""
+"""A store whose table has unique indexes, some ordered; dicts say what each transaction sees, and what is refused."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ ROOM: dict[str, Any] = {
     "page_buffer": "64 KiB",
 }
 UNIQUE = {"by_email": ("email",), "by_pair": ("a", "b"), "by_float": ("f",)}
+ORDERED = ("by_pair", "by_email")
 Row = tuple[Any, ...]
 Rows = dict[int, Row]
 
@@ -250,7 +251,7 @@ class Uniques:
                     self.table.delete(key)
                     del self.rows[key]
                 seen.add(value)
-            self.db.create_index(NAME, name, UNIQUE[name], unique=True)
+            self.db.create_index(NAME, name, UNIQUE[name], unique=True, ordered=name in ORDERED)
 
     def reopen(self, crash: str | None = None) -> None:
         if crash is None:
@@ -258,12 +259,27 @@ class Uniques:
         self.files = self.files.crash(random.Random(self.rng.randrange(1 << 30)), crash or CRASH_POLICIES[0])
         self.db = open_memory(self.files, **self.options)
 
+    def verify_order(self, name: str) -> None:
+        """Scans by an ordered index give every row once, in order, NULL first."""
+        places = [self.names.index(each) for each in UNIQUE[name]]
+
+        def key(row: Row) -> Any:
+            pieces = (row[place] for place in places)
+            return [(each is not None, each.encode() if isinstance(each, str) else each or 0) for each in pieces]
+
+        found = [tuple(row) for row in self.table.scan(index=name)]
+        back = [tuple(row) for row in self.table.scan(index=name, reverse=True)]
+        assert sorted(map(repr, found)) == sorted(map(repr, back)) == sorted(map(repr, self.rows.values()))
+        assert [key(row) for row in found] == [key(row) for row in back[::-1]] == sorted(map(key, found))
+
     def verify(self) -> None:
         """Table, indexes and dict agree; every word has one owner."""
         assert {row[0]: repr(tuple(row)) for row in self.table.scan()} == {k: repr(r) for k, r in self.rows.items()}
         assert self.db.check()["problems"] == []
         for each in self.db.indexes(NAME):
-            wanted = sum(key_of(row, each["name"]) is not None for row in self.rows.values())
-            assert each["entries"] == wanted, each
+            keyed = sum(key_of(row, each["name"]) is not None for row in self.rows.values())
+            assert each["entries"] == (len(self.rows) if each["ordered"] else keyed), each
+            if each["ordered"]:
+                self.verify_order(each["name"])
         if isinstance(self.table.definition.partition, tm.HashPartition):
             check_arena(self.db)

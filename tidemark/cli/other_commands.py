@@ -63,7 +63,7 @@ def _plan(folder: Path, scale: float, rounds: int, seconds: float, bulk_scale: f
         )
         if missing:
             yield f"   Left out: Spark; the native loader and restore do its work. {missing}"
-    # By scale and seconds, from docs/performance.md and docs/findings/first-ten-minutes.md.
+    # By scale and seconds, from docs/findings/goals.md and docs/findings/first-ten-minutes.md.
     seconds_in_all = rounds * (seconds + 5) + 300 * scale + 120 * bulk_scale
     yield (
         f"This takes about {max(round(seconds_in_all / 60), 1)} min on an idle machine of two cores, and in the first"

@@ -37,6 +37,7 @@ from tidemark.engine.schema.types_base import counted
 if TYPE_CHECKING:
     from tidemark.engine.files.directory import PosixFiles
     from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.schema.index_definition import IndexDefinition
     from tidemark.recovery.verification.log_listing import StoreListing
 
 
@@ -138,13 +139,19 @@ def _info(files: PosixFiles) -> dict[str, Any]:
                 "primary_key": ", ".join(each.primary_key),
                 "fragments": each.partition.fragments,
                 "partition": each.partition.describe(),
-                "indexes": "; ".join(f"{index.name} ({', '.join(index.columns)})" for index in each.indexes),
+                "indexes": "; ".join(map(_index_text, each.indexes)),
                 **_storage_of(each),
             }
             for each in tables
         ],
         **({} if undo is None else {"tablespaces": _tablespaces_of(listing)}),
     }
+
+
+def _index_text(index: IndexDefinition) -> str:
+    """Return an index in one line: "by_name (name)", and whether it is unique, or unique and ordered."""
+    kind = "" if not index.is_unique else " unique, ordered" if index.is_ordered else " unique"
+    return f"{index.name} ({', '.join(index.columns)}){kind}"
 
 
 def _storage_of(definition: TableDefinition) -> dict[str, str]:
@@ -183,7 +190,8 @@ def _table_rows(tables: Mapping[str, Mapping[str, Any]], system: bool) -> list[d
         kind = "SystemTable" if is_system_table(name) else "UserTable"
         lines = [(kind, "Yes", plain_name, table["rows"])]
         for index, counters in table.get("indexes", {}).items():
-            lines.append(("OrderedIndex", "No", f"{plain_name}/{index}", counters["entries"]))
+            which = "OrderedIndex" if "height" in counters else "UniqueHashIndex"  # one that is both has an order
+            lines.append((which, "No", f"{plain_name}/{index}", counters["entries"]))
         found += [
             {
                 "id": table["id"],

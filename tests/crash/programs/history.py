@@ -252,6 +252,7 @@ class _Single(History):
 
 # The program with calls of one row.
 single_work = program(_Single, 90, durability="epoch")
+durable_single_work = program(_Single, 90)
 
 
 class _Abandoning(History):

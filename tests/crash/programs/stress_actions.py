@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tests.crash.programs.stress_rows import EXTRA, INDEX_KEYS, MAIN, SCRATCH, UNIQUE_KEYS, WIDTH
+from tests.crash.programs.stress_rows import EXTRA, INDEX_KEYS, MAIN, ORDERED, SCRATCH, UNIQUE_KEYS, WIDTH
 from tests.crash.programs.stress_threads import Worker
 from tidemark.engine.base.errors import LockTimeout, RedoOverloaded
 from tidemark.engine.schema.column import Column
@@ -98,7 +98,7 @@ Actions = Sequence[tuple[Action, int]]
 
 
 def build_or_drop_index(changer: Changer) -> bool:
-    """An index of the main table, ordered or unique, built while the writers continue, or dropped."""
+    """An index of the main table, ordered, unique or both, built while the writers continue, or dropped."""
     keys = {**INDEX_KEYS, **UNIQUE_KEYS}
     name = changer.rng.choice(sorted(keys))
     after = copy.deepcopy(changer.shape)
@@ -106,8 +106,8 @@ def build_or_drop_index(changer: Changer) -> bool:
         after["indexes"].remove(name)
         return changer.change(after, lambda: changer.db.drop_index(MAIN, name))
     after["indexes"] = sorted([*after["indexes"], name])
-    is_unique = name in UNIQUE_KEYS
-    return changer.change(after, lambda: changer.db.create_index(MAIN, name, keys[name], is_unique))
+    is_unique, is_ordered = name in UNIQUE_KEYS, name in ORDERED
+    return changer.change(after, lambda: changer.db.create_index(MAIN, name, keys[name], is_unique, ordered=is_ordered))
 
 
 def abort_a_build(changer: Changer) -> bool:

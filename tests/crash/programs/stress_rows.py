@@ -34,8 +34,9 @@ INDEX_KEYS: dict[str, tuple[str, ...]] = {
 }
 UNIQUE_KEYS: dict[str, tuple[str, ...]] = {
     "once_token": ("token",),
-    "once_grade": ("grade", "first", "id"),  # no entry where the grade is NULL
+    "once_grade": ("grade", "first", "id"),  # no entry in the hash where the grade is NULL
 }
+ORDERED = ("once_grade",)  # unique ones that are ordered too
 EXTRA = "extra"  # columns that come and go begin with it; every row has the default in them
 FIRST_HALF = ("first", "name", "grade")
 SECOND_HALF = ("second", "price", "token", "note", "weight")

@@ -182,6 +182,7 @@ def index_problems(db: Any, table: str) -> list[str]:
             found = _unique_problems(db, table, index, rows, places, is_kept)
             if found:
                 return found
+        if not index["ordered"]:
             continue
 
         def key_of(row: tuple[Any, ...], places: Sequence[int] = places) -> tuple[tuple[bool, Any], ...]:
@@ -211,8 +212,9 @@ def _unique_problems(
     columns = [column.to_pylist() for column in found.columns]
     if list(zip(*columns, strict=True)) != [row for _, row in there]:
         return [f"{table}, unique index {index['name']}: {found.num_rows} of {len(there)} rows found by key, or others"]
-    if index["entries"] < len(there) or (index["entries"] > len(there) and not is_kept):
-        return [f"{table}, unique index {index['name']}: {index['entries']} entries for {len(there)} rows"]
+    entries, wanted = index["entries"], len(rows if index["ordered"] else there)
+    if entries < wanted or (entries > wanted and not is_kept):
+        return [f"{table}, unique index {index['name']}: {entries} entries for {wanted} rows"]
     return []
 
 

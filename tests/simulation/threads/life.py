@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, get_args
 
 from tests.crash.programs import stress, stress_verify
-from tests.crash.programs.stress_rows import INDEX_KEYS, MAIN, UNIQUE_KEYS, WIDTH, row_of
+from tests.crash.programs.stress_rows import INDEX_KEYS, MAIN, ORDERED, UNIQUE_KEYS, WIDTH, row_of
 from tests.simulation.threads.actors import others
 from tests.simulation.threads.points import KernelDoor, Lines, TurnClock, TurnFiles, TurnWords
 from tests.simulation.threads.sites import SITES, Site
@@ -129,7 +129,7 @@ class Life:
         db[MAIN].insert_many([row_of(key, (1, 1)) for key in keys])
         kinds = {**INDEX_KEYS, **UNIQUE_KEYS}
         for name in self._rng.sample(sorted(kinds), self._rng.randrange(len(kinds))):
-            db.create_index(MAIN, name, kinds[name], name in UNIQUE_KEYS)
+            db.create_index(MAIN, name, kinds[name], name in UNIQUE_KEYS, ordered=name in ORDERED)
 
     @contextmanager
     def _scheduled(self) -> Iterator[None]:

@@ -1,0 +1,520 @@
+"""A unique index that is ordered is one index: its two parts are made, kept, found, checked and dropped together."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import tidemark as tm
+from tests.backup.support import archived, restored, take
+from tests.engine.arena_check import check_arena
+from tests.store.interrupts import interrupt_at
+from tests.store.support import open_memory
+from tidemark.engine.base import limits
+from tidemark.engine.point.selects import select, select_range
+from tidemark.engine.schema.index_definition import IndexDefinition, index_from_json
+from tidemark.engine.table.table import Table
+from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+
+NAME = "test.o"
+OPTIONS: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "8 MiB"}
+COLUMNS = [
+    tm.Column("id", tm.Int64),
+    tm.Column("name", tm.VarChar(30), nullable=True),
+    tm.Column("n", tm.Int32),
+]
+ROWS = [(1, "delta", 1), (2, "alpha", 2), (3, None, 3), (4, "beta", 4), (5, "alps", 5), (6, None, 6)]
+IN_ORDER = [3, 6, 2, 5, 4, 1]  # rows with NULL first, in any order
+
+
+def made(files: MemoryFiles | None = None, partition: Any = None, **options: Any) -> Any:
+    db: Any = open_memory(files, **{**OPTIONS, **options})
+    db.create_table(NAME, COLUMNS, "id", partition or tm.HashPartition(2))
+    return db
+
+
+def indexed(rows: Any = (), **options: Any) -> Any:
+    db = made(**options)
+    db[NAME].insert_many([*rows])
+    db.create_index(NAME, "by", "name", unique=True, ordered=True)
+    return db
+
+
+def listed(entries: int) -> list[dict[str, Any]]:
+    return [{"name": "by", "columns": ["name"], "unique": True, "ordered": True, "entries": entries}]
+
+
+def verify(db: Any, name: str = NAME) -> None:
+    """Both parts lead to the rows of a full scan, and to no others."""
+    table = db[name]
+    rows = sorted(map(tuple, table.scan()))
+    place = table.definition.position("name")
+    found = [tuple(row) for row in table.scan(index="by")]
+    assert sorted(found) == sorted(map(tuple, table.scan(index="by", reverse=True))) == rows
+    keys = [(row[place] is not None, (row[place] or "").encode()) for row in found]
+    assert keys == sorted(keys)
+    for row in rows:
+        if row[place] is not None:
+            assert tuple(table.get(row[place], index="by")) == row
+            assert [tuple(each) for each in table.scan(index="by", prefix=(row[place],))] == [row]
+    assert table.get("no such", index="by") is None
+    assert table.indexes() == [*listed(len(rows)), *table.indexes()[1:]]
+    assert db.check()["problems"] == []
+
+
+# --- making it ------------------------------------------------------------------------------------
+def test_rows_that_are_there_are_found_by_their_keys_and_in_order() -> None:
+    seen: list[tuple[int, int]] = []
+    db = made()
+    table = db[NAME]
+    table.insert_many(ROWS)
+    db.create_index(NAME, "by", "name", True, lambda done, total, unit: seen.append((done, total)), ordered=True)
+    assert db.indexes(NAME) == table.indexes() == listed(6)
+    assert seen[-1] == (12, 12) and seen == sorted(seen), "each part takes each row"
+    ids = [row.id for row in table.scan(index="by")]
+    assert sorted(ids[:2]) == [3, 6] and ids[2:] == IN_ORDER[2:]
+    assert [row.id for row in table.scan(index="by", reverse=True)][:4] == IN_ORDER[:1:-1]
+    assert [row.id for row in table.scan(index="by", prefix="al")] == [2, 5]
+    assert [row.id for row in table.scan(index="by", lower="alps", upper="d", limit=9)] == [5, 4]
+    assert [row.id for row in table.scan(index="by", lower="alps", reverse=True, limit=2)] == [1, 4]
+    assert table.get("beta", index="by").id == 4
+    assert table.get_many(["beta", "alpha"], ["id"], index="by").column("id").to_pylist() == [4, 2]
+    with pytest.raises(tm.DuplicateKey) as caught:
+        table.insert((7, "beta", 0))
+    assert (caught.value.index, caught.value.key) == ("by", "beta")
+    table.insert((7, None, 0))
+    verify(db)
+    check_arena(db)
+
+
+def test_rows_with_one_key_refuse_the_index_and_leave_nothing() -> None:
+    db = made()
+    db[NAME].insert_many([*ROWS, (9, "beta", 9)])
+    for _ in range(3):
+        with pytest.raises(tm.DuplicateKey, match="two rows have key 'beta', unique index by cannot be built"):
+            db.create_index(NAME, "by", "name", unique=True, ordered=True)
+        table = db.parts.store.table(NAME)
+        assert db.indexes(NAME) == [] and not table.building and not table.unique_columns
+        check_arena(db)
+    db[NAME].insert((10, "beta", 10))  # nothing refuses it
+    db[NAME].delete_many([9, 10])
+    db.create_index(NAME, "by", "name", unique=True, ordered=True)
+    verify(db)
+
+
+def test_mistakes_are_refused_with_the_way_out() -> None:
+    db = indexed(ROWS)
+    with pytest.raises(tm.SchemaInvalid, match="index 'x': ordered must be True or False, got int 1"):
+        db.create_index(NAME, "x", "n", unique=True, ordered=1)
+    for unique, ordered in ((False, False), (True, False), (True, True)):
+        with pytest.raises(tm.IndexExists):
+            db.create_index(NAME, "by", "n", unique=unique, ordered=ordered)
+    db.create_index(NAME, "hash", "n", unique=True)
+    with pytest.raises(tm.Unsupported, match="finds whole keys only; use get.* or make the index with ordered=True"):
+        list(db[NAME].scan(index="hash"))
+    db.create_index(NAME, "plain", "n", ordered=True)  # is ordered in any case
+    with pytest.raises(tm.Unsupported, match="index plain of test.o is not unique"):
+        db[NAME].get(1, index="plain")
+    kinds = [(each["name"], each["unique"], each["ordered"]) for each in db.indexes(NAME)]
+    assert kinds == [("by", True, True), ("hash", True, False), ("plain", False, True)]
+
+
+def test_definition_has_the_same_bytes_as_before_unless_it_is_both() -> None:
+    old = {"columns": ["a"], "name": "i", "unique": True}
+    assert IndexDefinition("i", ("a",), True).to_json() == old
+    assert IndexDefinition("i", ("a",), False, True).to_json() == {**old, "unique": False}
+    assert IndexDefinition("i", ("a",)) == IndexDefinition("i", ("a",), False, True)
+    assert index_from_json(old) == IndexDefinition("i", ("a",), True) != IndexDefinition("i", ("a",), True, True)
+    both = IndexDefinition("i", ("a",), True, True)
+    assert index_from_json(both.to_json()) == both and both.to_json() == {**old, "ordered": True}
+    with pytest.raises(tm.SchemaInvalid):
+        index_from_json({**old, "ordered": "yes"})
+
+
+def test_a_table_takes_as_many_of_them_as_of_other_indexes() -> None:
+    db = open_memory(**OPTIONS)
+    columns = [tm.Column(f"c{number}", tm.Int32) for number in range(limits.INDEXES_MAX + 1)]
+    db.create_table("t", [tm.Column("id", tm.Int64), *columns], "id")
+    for number in range(limits.INDEXES_MAX):
+        db.create_index("t", f"i{number}", f"c{number}", unique=True, ordered=True)
+    with pytest.raises(tm.SchemaInvalid, match="at most 32 indexes"):
+        db.create_index("t", "more", f"c{limits.INDEXES_MAX}", unique=True, ordered=True)
+    for number in range(5):
+        db["t"].insert((number, *[number * 7] * (limits.INDEXES_MAX + 1)))
+    with pytest.raises(tm.DuplicateKey):
+        db["t"].insert((9, *range(1_000, 1_000 + limits.INDEXES_MAX - 1), 7, 7))
+    db["t"].update(2, {"c31": 5})
+    assert [row.id for row in db["t"].scan(index="i31")] == [0, 2, 1, 3, 4]
+    assert db["t"].get(5, index="i31").id == 2
+    assert db.check()["problems"] == []
+    check_arena(db)
+
+
+def test_rows_and_partitions_that_come_and_go_while_it_is_built_are_in_both_parts() -> None:
+    rng = random.Random(46)
+    db = made(partition=tm.RangePartition("id", [("low", 1_000), ("high", 2_000)]))
+    table = db[NAME]
+    table.insert_many([(number, f"name {number}", 0) for number in range(0, 2_000, 2)])
+    calls = 0
+
+    def beside(*_: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
+            db.add_partition(NAME, "top", 9_000)
+            table.insert_many([(number, f"name {number}", 1) for number in range(2_000, 2_100)])
+        if calls == 9:
+            db.drop_partition(NAME, "low")
+        for _ in range(4):
+            key = rng.randrange(1_000, 2_100 if calls > 2 else 2_000)
+            row = table.get(key)
+            if row is None:
+                table.write((key, f"name {rng.choice([key, 9_999 - key])}", calls))
+            elif rng.random() < 0.5:
+                table.delete(key)
+            else:
+                table.update(key, {"name": rng.choice([None, f"other {key}"])})
+
+    db.create_index(NAME, "by", "name", True, beside, ordered=True)
+    assert calls > 12
+    verify(db)
+    check_arena(db)
+
+
+def test_a_key_that_two_rows_have_for_a_while_as_it_is_built_is_no_obstacle_unless_it_stays() -> None:
+    for stays in (False, True):
+        db = made()
+        table = db[NAME]
+        table.insert_many([(number, f"name {number}", 0) for number in range(400)])
+        calls = 0
+
+        def beside(*_: Any, table: Any = table, stays: bool = stays) -> None:
+            nonlocal calls
+            calls += 1
+            if calls % 5 == 0:
+                table.upsert((500, "name 7", calls))
+                if not stays:
+                    table.delete(500)
+
+        if stays:
+            with pytest.raises(tm.DuplicateKey):
+                db.create_index(NAME, "by", "name", True, beside, ordered=True)
+            assert db.indexes(NAME) == [] and len(table) == 401
+        else:
+            db.create_index(NAME, "by", "name", True, beside, ordered=True)
+            verify(db)
+        check_arena(db)
+
+
+# --- changes --------------------------------------------------------------------------------------
+def _csv(db: Any, folder: Path) -> None:
+    (folder / "rows.csv").write_text("id,name,n\n10,ten,1\n11,eleven,1\n")
+    db.load(NAME, folder / "rows.csv")
+
+
+TEN, ELEVEN = ({"id": 10, "name": "ten", "n": 1}, {"id": 11, "name": "eleven", "n": 1})
+NEW = {"id": [10, 11], "name": ["ten", "eleven"], "n": [1, 1]}
+DOORS: dict[str, Callable[[Any, Path], Any]] = {
+    "insert": lambda db, _: [db[NAME].insert(row) for row in zip(*NEW.values(), strict=True)],
+    "write": lambda db, _: [db[NAME].write(row) for row in zip(*NEW.values(), strict=True)],
+    "tuples": lambda db, _: db[NAME].insert_many([*zip(*NEW.values(), strict=True)]),
+    "dicts": lambda db, _: db[NAME].upsert_many([TEN, ELEVEN]),
+    "NumPy": lambda db, _: db[NAME].write_many({name: np.array(values) for name, values in NEW.items()}),
+    "pandas": lambda db, _: db[NAME].insert_many(pd.DataFrame(NEW)),
+    "polars": lambda db, _: db[NAME].insert_many(pl.DataFrame(NEW)),
+    "Arrow": lambda db, _: db[NAME].insert_many(pa.table(NEW)),
+    "CSV": _csv,
+    "upsert by it": lambda db, _: [db[NAME].upsert(row, index="by") for row in zip(*NEW.values(), strict=True)],
+    "mapping": lambda db, _: [db[NAME].insert(TEN), db[NAME].insert((11, "eleven", 1))],
+}
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_every_door_fills_both_parts_and_is_refused_a_key_twice(door: str, tmp_path: Path) -> None:
+    db = indexed(ROWS)
+    DOORS[door](db, tmp_path)
+    assert [row.id for row in db[NAME].scan(index="by", lower="e")] == [11, 10]
+    verify(db)
+    db[NAME].delete_many([10, 11])
+    db[NAME].insert((20, "eleven", 0))
+    if door == "upsert by it":
+        DOORS[door](db, tmp_path)
+        assert db[NAME].get("eleven", index="by") == (20, "eleven", 1)
+    else:
+        with pytest.raises(tm.DuplicateKey):
+            DOORS[door](db, tmp_path)
+    db[NAME].delete_where(tm.col("n") == 1)
+    verify(db)
+    check_arena(db)
+
+
+def test_changes_by_its_key_and_of_its_key_move_both_parts() -> None:
+    db = indexed(ROWS)
+    table = db[NAME]
+    assert table.update("beta", {"n": tm.col("n") + 10}, index="by")
+    assert table.get("beta", index="by").n == 14
+    assert table.update("beta", {"name": "omega"}, index="by")
+    assert table.update(5, {"name": None})
+    assert table.update_many([{"name": "delta", "n": 7}, {"name": "omega", "n": 8}], index="by") == 2
+    assert not table.update("delta", {"n": 0}, where=tm.col("n") > 100, index="by")
+    assert [tuple(row) for row in table.scan(index="by", lower="a")] == [
+        *[(2, "alpha", 2), (1, "delta", 7), (4, "omega", 8)]
+    ]
+    verify(db)
+    assert table.update_where({"name": None}, where=tm.col("name") == "omega") == 1
+    assert table.delete("alpha", index="by")
+    assert table.delete_many(["delta"], index="by") == 1
+    with pytest.raises(tm.RowNotFound):
+        table.update("delta", {"n": 1}, index="by")
+    assert [row.id for row in table.scan(index="by", lower="")] == []
+    verify(db)
+    check_arena(db)
+
+
+def test_a_transaction_sees_its_own_changes_in_both_parts_and_others_see_none() -> None:
+    db = indexed(ROWS)
+    before = db.snapshot()
+    with db.transaction() as txn:
+        txn.update(NAME, 2, {"name": "zeta"})
+        txn.insert(NAME, (8, "alpha", 8))
+        txn.delete(NAME, "delta", index="by")
+        with pytest.raises(ZeroDivisionError), txn.savepoint():
+            txn.update(NAME, 8, {"name": "gone"})
+            assert [row.id for row in txn.scan(NAME, index="by", prefix="g")] == [8]
+            raise ZeroDivisionError
+        assert [row.id for row in txn.scan(NAME, index="by", lower="a")] == [8, 5, 4, 2]
+        assert [row.id for row in txn.scan(NAME, index="by", lower="a", reverse=True)] == [2, 4, 5, 8]
+        assert txn.get(NAME, "alpha", index="by").id == 8 and txn.get(NAME, "delta", index="by") is None
+        assert txn.get(NAME, "zeta", lock="exclusive", index="by").id == 2
+        assert [row.id for row in db[NAME].scan(index="by", lower="a")] == IN_ORDER[2:]
+        assert db[NAME].get("alpha", index="by").id == 2
+    assert [row.id for row in db[NAME].scan(index="by", lower="a")] == [8, 5, 4, 2]
+    assert [row.id for row in before[NAME].scan(index="by", lower="a")] == IN_ORDER[2:]
+    assert [row.id for row in before[NAME].scan(where=tm.col("name") == "alpha")] == [2]
+    before.close()
+    verify(db)
+    txn = db.transaction()
+    txn.write_many(NAME, [(number, f"w{number}", 0) for number in range(100, 200)])
+    txn.rollback()
+    verify(db)
+    check_arena(db)
+
+
+# --- conditions -----------------------------------------------------------------------------------
+def test_equality_is_a_lookup_and_a_range_reads_the_order() -> None:
+    db = made()
+    table = db[NAME]
+    table.insert_many([(number, f"name {number:05}", number % 7) for number in range(5_000)])
+    db.create_index(NAME, "by", "name", unique=True, ordered=True)
+    name = tm.col("name")
+    said = table.explain(where=name == "name 00017")
+    assert (said["access"], said["index"], said["rows"]) == ("unique index", "by", 1)
+    for where in ((name >= "name 00100") & (name < "name 00110"), name.like("name 0010%")):
+        said = table.explain(where=where)
+        assert (said["access"], said["index"]) == ("index", "by")
+        assert sorted(row.id for row in table.scan(where=where)) == list(range(100, 110))
+        assert table.scan(where=where).sum("n") == sum(number % 7 for number in range(100, 110))
+    db.create_index(NAME, "keys", "id", unique=True, ordered=True)
+    assert table.scan(["id"], where=tm.col("id") > 4_990).explain()["access"] == "index only"
+    assert table.explain(where=tm.col("id") == 4_990)["access"] == "primary key"
+    db.drop_index(NAME, "keys")
+    assert [row.id for row in table.scan(where=name.isin(["name 00003", "x", "name 00001"]))] in ([3, 1], [1, 3])
+    assert table.update_where({"n": 100}, where=(name > "name 04000") & (name <= "name 04005")) == 5
+    assert table.delete_where(name == "name 04001") == 1
+    arrow = table.dataset().to_table(filter=pa.compute.field("name") == "name 00009")
+    assert arrow.column("id").to_pylist() == [9]
+    found = pl.scan_pyarrow_dataset(table.dataset()).filter(pl.col("name") < "name 00002").collect()
+    assert sorted(found["id"]) == [0, 1]
+    verify(db)
+
+
+def test_kernels_of_one_row_know_both_parts() -> None:
+    db = indexed([(number, f"name {number:03}", number) for number in range(300)])
+    table, name = db[NAME], tm.col("name")
+    assert table.get("name 007", index="by").id == 7  # makes the plan
+    shape: Table = table.table.newest
+    assert "by" in shape.plan.uniques
+    columns = ["id", "name", "n"]
+
+    def rows(where: Any, index: str | None = None, reverse: bool = False) -> Any:
+        way = select(shape, where, columns, index)
+        assert way is not None
+        return [row.id for row in way.rows(shape, reverse, None)]
+
+    assert rows(name == "name 011") == rows(name == "name 011", "by") == [11]
+    assert rows(name == "nothing") == []
+    way = select_range(shape, columns, "by", ("name 290",), ("name 293",), None)
+    assert way is not None and [row.id for row in way.rows(shape, True, None)] == [292, 291, 290]
+    table.update("name 011", {"name": "name 999"}, index="by")
+    assert rows(name == "name 999") == [11] and rows(name == "name 011") == []
+    verify(db)
+
+
+# --- life -----------------------------------------------------------------------------------------
+def test_it_follows_its_column_and_goes_as_one() -> None:
+    db = indexed(ROWS)
+    for change in (
+        lambda: db.drop_column(NAME, "name"),
+        lambda: db.widen_column(NAME, "name", tm.VarChar(60)),
+    ):
+        with pytest.raises(tm.SchemaInvalid, match="is part of index by"):
+            change()
+    db.rename_column(NAME, "name", "title")
+    db.rename(NAME, "test.p")
+    table = db["test.p"]
+    assert db.indexes("test.p") == [{**listed(6)[0], "columns": ["title"]}]
+    assert table.get("beta", index="by").id == 4
+    assert [row.title for row in table.scan(index="by", prefix="al")] == ["alpha", "alps"]
+    assert table.explain(where=tm.col("title") == "beta")["access"] == "unique index"
+    scan = iter(table.scan(index="by"))
+    reading = table.scan(index="by").batches()
+    db.drop_index("test.p", "by")
+    for call in (
+        lambda: list(scan),
+        lambda: list(reading),
+        lambda: table.get("beta", index="by"),
+        lambda: list(table.scan(index="by")),
+        lambda: db.drop_index("test.p", "by"),
+    ):
+        with pytest.raises(tm.NoSuchIndex):
+            call()
+    assert db.indexes("test.p") == []
+    table.insert((7, "beta", 0))
+    db.drop_column("test.p", "title")
+    check_arena(db)
+    db.create_index("test.p", "by", "n", ordered=True)
+    db.drop_table("test.p")
+    check_arena(db)
+
+
+def test_a_unique_index_and_an_ordered_one_stay_two_indexes() -> None:
+    db = made()
+    db[NAME].insert_many(ROWS)
+    db.create_index(NAME, "one", "name", unique=True)
+    db.create_index(NAME, "order", "name")
+    db.create_index(NAME, "by", "name", unique=True, ordered=True)
+    db.drop_index(NAME, "one")
+    db.drop_index(NAME, "order")
+    with pytest.raises(tm.DuplicateKey, match="index by"):
+        db[NAME].insert((9, "beta", 0))
+    verify(db)
+    check_arena(db)
+
+
+@pytest.mark.parametrize("policy", CRASH_POLICIES)
+def test_a_restart_builds_both_parts(policy: str) -> None:
+    files = MemoryFiles()
+    db = made(files, tm.RangePartition("id", [("low", 1_500), ("high", tm.MAXVALUE)]))
+    db.create_index(NAME, "by", "name", unique=True, ordered=True)
+    db[NAME].insert_many([(number, f"e{number}" if number % 3 else None, number) for number in range(3_000)])
+    db.checkpoint()
+    db[NAME].update(1, {"name": "one"})
+    db[NAME].delete("e2", index="by")
+    db.sync()
+    files = files.crash(random.Random(1), policy)
+    db = open_memory(files, **OPTIONS)
+    assert db.indexes(NAME) == listed(2_999)
+    assert db[NAME].get("one", index="by").id == 1
+    with pytest.raises(tm.DuplicateKey):
+        db[NAME].insert((9_000, "one", 0))
+    verify(db)
+    db.drop_index(NAME, "by")
+    with open_memory(files.crash(random.Random(2), policy), **OPTIONS) as again:
+        assert again.indexes(NAME) == [] and len(again[NAME]) == 2_999
+
+
+def test_ctrl_c_at_any_point_of_a_build_or_drop_leaves_the_whole_index_or_none() -> None:
+    db = made()
+    db[NAME].insert_many([(number, f"e{number}", 0) for number in range(300)])
+    rng = random.Random(46)
+    print("seed", 46)
+    built = dropped = points = 0
+    nth = 1
+    while points < 80 or not (built and dropped):
+        has = bool(db.indexes(NAME))
+
+        def call(has: bool = has) -> None:
+            if has:
+                db.drop_index(NAME, "by")
+            else:
+                db.create_index(NAME, "by", "name", unique=True, ordered=True)
+
+        point = interrupt_at(nth, call)
+        points += 1
+        nth = rng.randint(1, 30) if not point.where else nth + rng.randint(1, 25)
+        table = db.parts.store.table(NAME)
+        assert not table.building, point.where
+        assert set(table.indexes) == set(table.uniques) == {each["name"] for each in db.indexes(NAME)}, point.where
+        built += bool(db.indexes(NAME)) and not has
+        dropped += has and not db.indexes(NAME)
+        assert db.check()["problems"] == [], point.where
+        if db.indexes(NAME):
+            verify(db)
+        if points % 10 == 0:
+            check_arena(db)
+    check_arena(db)
+
+
+# --- check ----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("part", ["tree", "hash"])
+def test_an_entry_that_is_missing_in_either_part_is_found(part: str) -> None:
+    db = indexed(ROWS)
+    table = db.parts.store.table(NAME)
+    tree, hash_ = table.indexes["by"], table.uniques["by"]
+    fragment = table.fragments[0]
+    held = {"tree": tree, "hash": hash_}[part]
+    held.forget(fragment)  # planted: as if the part had lost the entries of one fragment
+    problems = db.check()["problems"]
+    assert len(problems) == 1 and "test.o, index by: a row has no entry" in problems[0], problems
+
+
+def test_a_part_that_is_not_there_is_found() -> None:
+    db = indexed(ROWS)
+    store = db.parts.store
+    table = store.table(NAME)
+    table.indexes = {}
+    assert any("are defined" in problem for problem in db.check()["problems"])
+
+
+# --- elsewhere ------------------------------------------------------------------------------------
+def test_a_restored_backup_has_both_parts() -> None:
+    db, place = indexed(ROWS), MemoryFiles()
+    archive = archived(db, place)
+    take(db, place)
+    db[NAME].insert((30, "late", 0))
+    db[NAME].update("beta", {"name": "gamma"}, index="by")
+    epoch = db.sync()
+    archive.copy()
+    again = open_memory(restored(place, until=epoch, **OPTIONS), **OPTIONS)
+    assert again.indexes(NAME) == listed(7) and again[NAME].get("gamma", index="by").id == 4
+    verify(again)
+    with pytest.raises(tm.DuplicateKey):
+        again[NAME].insert((31, "late", 0))
+
+
+def test_read_only_views_and_awaited_calls_know_it(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", background=False, **OPTIONS) as db:
+        db.create_table(NAME, COLUMNS, "id")
+        db[NAME].insert_many(ROWS)
+
+        async def awaited() -> list[int]:
+            awaiting = tm.aio.Database(db)
+            await awaiting.create_index(NAME, "by", "name", unique=True, ordered=True)
+            row = await awaiting[NAME].get("beta", index="by")
+            return [row.id, *[each.id async for each in awaiting[NAME].scan(index="by", lower="a")]]
+
+        assert asyncio.run(awaited()) == [4, *IN_ORDER[2:]]
+        db.checkpoint()
+        with tm.open(tmp_path / "store", read_only=True, data_memory="32 MiB") as view:
+            assert view.indexes(NAME) == listed(6)
+            assert [row.id for row in view[NAME].scan(index="by", lower="a")] == IN_ORDER[2:]
+            assert view[NAME].get("beta", index="by").id == 4
