@@ -49,8 +49,8 @@ class LoadCalls:
         does not change.
 
         Args:
-            directory: A path or URI that all processes see; created if missing. None: in the store's own directory,
-                and the job ends when the store is closed.
+            directory: A path or URI that all processes see; created if missing. The job has a path as an absolute
+                one. None: in the store's own directory, and the job ends when the store is closed.
 
         Durable on return: the plan.
 
@@ -58,8 +58,8 @@ class LoadCalls:
 
         Examples:
             >>> job = db.plan_load("item", "jobs")
-            >>> job.directory
-            'jobs'
+            >>> job.table, job.directory.endswith("/jobs")
+            ('main.item', True)
         """
         from tidemark.recovery.load.commit import plan_load
 

@@ -95,12 +95,11 @@ DEFECTS = (
         _programs(200),
     ),
     Defect(
-        "a row past the end of a live map is damage",
-        "tidemark.engine.rows.lcp_kernels",
-        "    if bit < 0:\n        return -1",
-        "    if bit < 0 or bit >> 6 >= live.size:\n        return -1",
+        "dead rows of older levels of a backup are restored",
+        "tidemark.recovery.backup.chain",
+        "                if gone.size:",
+        "                if False:",
         _programs(100),
-        is_compiled=True,
     ),
     Defect(
         "the end of a CSV file closes a quote",

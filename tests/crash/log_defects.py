@@ -82,9 +82,9 @@ LOG_DEFECTS: tuple[Defect, ...] = (
         "shown-names",
     ),
     Defect(
-        "rows-file-of-a-broken-backup-believed",
+        "level-file-of-a-broken-backup-believed",
         "tidemark.recovery.backup.writer",
-        "                make_file_durable(self._files, level.place.name)\n",
+        "                make_file_durable(self._files, place.level_name)\n",
         "",
         "shown-backups",
     ),

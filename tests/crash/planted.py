@@ -346,7 +346,8 @@ def shown_backups() -> None:
 
     test_retention.test_backup_that_is_only_shown_does_not_stand_in_for_those_that_go()
     for fault in ("failed sync", "killed"):
-        test_incremental.test_file_of_an_interrupted_backup_is_synced_before_it_is_a_level(fault)
+        for pattern in ("*-test.b/1/*.parquet", "1/2-*.level"):
+            test_incremental.test_file_of_an_interrupted_backup_is_synced_before_it_is_a_level(fault, pattern)
 
 
 def shown_load() -> None:
