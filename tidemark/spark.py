@@ -246,7 +246,7 @@ def verify(
     with at_place(place) as files:
         where = files.directory if isinstance(files, PosixFiles) else place
         runner = jobs.verifier(spark)
-        report = verify_files(files, number, progress, runner, where, jobs.VERIFY_TASK_BYTES, rows)
+        report = verify_files(files, number, progress, runner, where, jobs.TASK_BYTES, rows)
         if not (report.backups or report.segments or report.problems or report.notes):
             raise no_backup(files)
         return report.to_dict()
@@ -282,10 +282,11 @@ def restore(
         print(report["epoch"], report["rows"])
         ```
     """
-    tasks = min(PROCESSES_MAX, jobs.cores(spark) * jobs.TASKS_PER_CORE)
     how: dict[str, Any] = {"number": number, "apply_status": apply_status, "verify": verify, "binlog": binlog}
     runner = jobs.restorer(spark)
-    return restore_natively(place, path, until, runner=runner, processes=tasks, progress=progress, **how, **options)
+    # With so many, bytes alone decide how many tasks there are.
+    how |= {"runner": runner, "processes": PROCESSES_MAX, "progress": progress}
+    return restore_natively(place, path, until, **how, **options)
 
 
 def diff(

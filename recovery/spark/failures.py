@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from tidemark.engine.base import errors
 
+HOST = "host"
 EVIDENCE = "evidence: "  # prefix of the note with the evidence of an error, as JSON
 _CLASS = rf"{re.escape(errors.__name__)}\.(\w+)"
 _SAID = re.compile(rf"^{_CLASS}: (.+)$(?:\n{EVIDENCE}(\{{.*\}})$)?", re.MULTILINE)
@@ -20,7 +22,9 @@ def error_in(text: str) -> errors.Error | None:
     for name, message, evidence in reversed(_SAID.findall(text)):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, errors.Error):
-            made: errors.Error = kind(message.strip(), **_evidence(evidence))
+            known = _evidence(evidence)
+            where = f" (on {known[HOST]})" if HOST in known else ""
+            made: errors.Error = kind(message.strip() + where, **known)
             return made
     return None
 
@@ -35,11 +39,11 @@ def _evidence(text: str) -> dict[str, Any]:
 
 @contextmanager
 def evidence_noted() -> Iterator[None]:
-    """Within the block, add the evidence of an error to it as a note, so that the traceback contains it."""
+    """Within the block, add evidence and host of an error to it as a note, so that the traceback contains them."""
     try:
         yield
     except errors.Error as error:
-        error.add_note(EVIDENCE + json.dumps(error.evidence, default=str))
+        error.add_note(EVIDENCE + json.dumps({**error.evidence, HOST: platform.node()}, default=str))
         raise
 
 
@@ -63,12 +67,16 @@ def typed_errors() -> Iterator[None]:
             print(damaged.message)
         ```
     """
-    from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
+    kinds: tuple[type[Exception], ...] = (PySparkException,)
+    with suppress(ImportError):  # a client of Spark Connect may lack it
+        from py4j.protocol import Py4JJavaError
+
+        kinds += (Py4JJavaError,)
     try:
         yield
-    except (PySparkException, Py4JJavaError) as error:
+    except kinds as error:
         found = error_in(str(error))
         if found is None:
             raise

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import Rejected, Unsupported
 from tidemark.recovery.spark.java import java_variables
 from tidemark.recovery.spark.options import option_map
@@ -19,7 +21,13 @@ from tidemark.recovery.spark.options import option_map
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tidemark.engine.base.clock import Clock
+
 Setting = str | int | bool
+SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
+EXECUTORS_WAIT_S = 30.0
+EXECUTORS_QUIET_S = 1.0
+POLL_S = 0.1
 
 
 def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[str, Setting] = {}) -> SparkSession:
@@ -47,11 +55,9 @@ def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[
     if running is not None:
         _check_same(running, settings)
         return running
-    cores = os.cpu_count() or 1
     chosen: dict[str, Setting] = {
         "spark.ui.enabled": False,
         "spark.ui.showConsoleProgress": bool(sys.stderr is not None and sys.stderr.isatty()),
-        "spark.sql.shuffle.partitions": cores,
         "spark.sql.execution.arrow.pyspark.enabled": True,
         # TIME is still optional in Spark 4.1: without it plans with such a column are refused.
         "spark.sql.timeType.enabled": True,
@@ -69,7 +75,25 @@ def session(master: str = "local[*]", name: str = "tidemark", settings: Mapping[
     for variable in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         variables[variable] = os.environ.get(variable, sys.executable)
     with _environment(variables):
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+    if SHUFFLE_PARTITIONS not in settings:
+        spark.conf.set(SHUFFLE_PARTITIONS, str(_cores(spark, SystemClock())))
+    return spark
+
+
+def _cores(spark: SparkSession, clock: Clock) -> int:
+    """Return how many tasks run at a time. On a cluster, wait until executors are there and no more arrive."""
+    context = spark.sparkContext
+    if not re.fullmatch(r"local(\[.*\])?", str(context.master)):
+        executors = context._jsc.sc().getExecutorMemoryStatus
+        begin = since = clock.monotonic()
+        known = 1  # the driver is one of them
+        while (now := clock.monotonic()) - begin < EXECUTORS_WAIT_S and (known == 1 or now - since < EXECUTORS_QUIET_S):
+            found = int(executors().size())
+            if found != known:
+                known, since = found, now
+            clock.sleep(POLL_S)
+    return int(context.defaultParallelism)
 
 
 def _check_same(running: SparkSession, settings: Mapping[str, Setting]) -> None:

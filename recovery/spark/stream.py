@@ -13,6 +13,7 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 
 from tidemark.engine.base.errors import EpochGap, Unsupported
 from tidemark.recovery.spark.changes import change_batches
+from tidemark.recovery.spark.failures import evidence_noted
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, SupportsTriggerAvailableNow
@@ -39,7 +40,8 @@ def _read(plan: ChangePlan, opener: Opener, partition: Any) -> Iterator[pa.Recor
     definition = plan.definition
     log = opener(plan.place, definition)
     try:
-        yield from change_batches(log.images(partition.value), definition)
+        with evidence_noted():
+            yield from change_batches(log.images(partition.value), definition)
     finally:
         log.close()
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from tidemark.recovery.backup import tasks as restore_room
-from tidemark.recovery.backup.restore_task import RestoreTask, TaskReport
+from tidemark.recovery.backup.restore_task import RestoreTask
 from tidemark.recovery.backup.tasks import restore_fragment
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.load import directory as load_room
@@ -87,11 +87,11 @@ class FullDiskSource(TidemarkSource):
         return FullDiskWriter(writer.job, *how)
 
 
-def restored_without_room(how: tuple[int, int], task: RestoreTask) -> TaskReport:
+def restored_without_room(how: tuple[int, int], text: str) -> str:
     """A task of a restore on such a disk; how: the n-th call, bytes of a file or 0."""
     nth, size_bytes = how
     if size_bytes:
         with limited(size_bytes):
-            return restore_fragment(task)
+            return restore_fragment(RestoreTask.from_json(text)).to_json()
     with replaced(restore_room, "PosixFiles", lambda real: without_room(real, nth)):
-        return restore_fragment(task)
+        return restore_fragment(RestoreTask.from_json(text)).to_json()

@@ -23,6 +23,7 @@ import tidemark.spark
 from tests.spark.killer import Killer
 from tests.spark.sinks import Sink, closed, rows_of_duckdb, rows_of_feed, run_query
 from tests.spark.support import EVERY, SMALL, every_column, every_row, rows_of
+from tidemark.recovery.backup.restore_task import TaskReport
 from tidemark.recovery.load import read_manifest
 
 # pyspark leaves its sockets to the garbage collector.
@@ -298,7 +299,7 @@ def test_disk_full_at_any_write_of_a_restore_task_leaves_no_file(
         def runner(tasks: Any, how: tuple[int, int] = how) -> Any:
             tried.update(task.kind for task in tasks)
             work = partial(full_disk.restored_without_room, how)
-            return mapped(spark, work, tasks)
+            return map(TaskReport.from_json, mapped(spark, work, [task.to_json() for task in tasks]))
 
         try:
             report = tm.restore(tmp_path / "place", tmp_path / "copy", runner=runner, processes=2, **SMALL)
