@@ -24,7 +24,7 @@ import tidemark.backup
 import tidemark.spark as ts
 from bench.report import OURS, Line, keep
 from tidemark.demo.data import LINEITEM, generate
-from tidemark.recovery.spark.load import write_load
+from tidemark.recovery.spark.load import load_frame, load_places
 
 FRAGMENTS = 16
 KEY = ["l_orderkey", "l_linenumber"]
@@ -98,12 +98,17 @@ class Bench:
             shutil.rmtree(target)
 
     def loads(self) -> None:
-        """Load the same rows into a table, by Spark and natively; the last store is then backed up."""
-        for name, by_fragment in [("load", False), ("load, shuffle", True)]:
+        """Load the same rows into a table: files and a DataFrame by Spark, and natively; the last store is then backed
+        up.
+        """
+        frame = self.spark.read.parquet(self.source)
+        for name, write in [
+            ("load", lambda job: load_places(self.spark, [self.source], job)),
+            ("load of a DataFrame", lambda job: load_frame(frame, job)),
+        ]:
             db, path = self.opened()
-            frame = self.spark.read.parquet(self.source)
             job = db.plan_load("lineitem", self.fresh())
-            self.timed(f"{name}: files", lambda frame=frame, job=job, by=by_fragment: write_load(frame, job, by))
+            self.timed(f"{name}: files", lambda write=write, job=job: write(job))
             self.timed(f"{name}: adopt", lambda db=db, job=job: db.adopt(job))
             assert len(db["lineitem"]) == self.rows
             db.close()

@@ -1,4 +1,4 @@
-"""`db.plan_load`, `db.adopt` and `db.load`: rows by the million into an open store (docs/load.md).
+"""`db.plan_load`, `db.adopt`, `db.load` and `db.loads`: rows by the million into an open store (docs/load.md).
 
 The calls import `tidemark.recovery.load` when they run: most programs load nothing in bulk and should start without it.
 """
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
     from tidemark.recovery.load.adopt import AdoptReport
+    from tidemark.recovery.load.commit import FoundLoad
     from tidemark.recovery.load.job import LoadJob
     from tidemark.recovery.system_restart.restart import Opened
     from tidemark.session import Transaction
@@ -105,6 +106,55 @@ class LoadCalls:
 
         self.check_usable()
         return Adopter(self._store, self._files, self._opened.identity).adopt(job, progress=progress)
+
+    def loads(self, directory: str | os.PathLike[str]) -> list[FoundLoad]:
+        """Return the loads that have files in a directory: those under way, and what is left of others.
+
+        Args:
+            directory: As for `plan_load`; not a store's own, which is swept when the store is opened.
+
+        Returns:
+            Of each its `name`, `state` ("open", "published", "adopting", "ended"), `table`, UUID of its `store`,
+            `files` and `size_bytes`. Table and store are None if no file tells them.
+
+        Raises: FileMissing, Rejected, IoFailed.
+
+        Examples:
+            >>> job = db.plan_load("item", "jobs")
+            >>> [(each.state, each.table) for each in db.loads("jobs")]
+            [('open', 'main.item')]
+        """
+        from tidemark.recovery.load.commit import find_loads
+        from tidemark.recovery.load.directory import shared_directory
+
+        self.check_usable()
+        with shared_directory(directory) as place:
+            return find_loads(place)
+
+    def sweep_loads(self, directory: str | os.PathLike[str]) -> list[FoundLoad]:
+        """Abort the loads of this store in a directory, remove their files, and return them. Tasks that still write end
+        with LoadEnded.
+
+        Loads of other stores stay. So does a load that was adopted with an outcome that is no longer in the log.
+
+        Args:
+            directory: As for `loads`.
+
+        Durable on return: the removal.
+
+        Raises: FileMissing, Rejected, IoFailed.
+
+        Examples:
+            >>> job = db.plan_load("item", "jobs")
+            >>> len(db.sweep_loads("jobs")), db.loads("jobs")
+            (1, [])
+        """
+        from tidemark.recovery.load.adopt import Adopter
+        from tidemark.recovery.load.directory import shared_directory
+
+        self.check_usable()
+        with shared_directory(directory) as place:
+            return Adopter(self._store, self._files, self._opened.identity).sweep(place)
 
     def load(self, table: str, source: Any, *, workers: int | None = None, progress: Progress | None = None) -> int:
         """Insert many rows in one transaction, all or none; return how many. Threads write them into load files first.

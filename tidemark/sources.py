@@ -27,7 +27,6 @@ UserPath = str | os.PathLike[str]
 CSV = ".csv"
 PARQUET = (".parquet", ".pq")
 ARROW = (".arrow", ".feather")
-READ_ROWS = 65_536
 CSV_BLOCK_BYTES = 8 << 20  # but at least a row
 CSV_ROW_BYTES_MAX = (1 << 31) - 2
 
@@ -95,42 +94,16 @@ def _opened(path: UserPath, suffix: str, definition: TableDefinition | None) -> 
     import pyarrow as pa
 
     if suffix in PARQUET:
-        from pyarrow import parquet
+        from tidemark.recovery.load.parquet import open_parquet
 
-        # Spark writes moments as INT96, of which pyarrow makes nanoseconds: year 9999 would be 1816.
-        file = parquet.ParquetFile(path, coerce_int96_timestamp_unit="us")
-        schema = _with_instants(file, definition)
-        batches = (batch.cast(schema) for batch in _validated(file.iter_batches(READ_ROWS)))
-        return Source(schema, file.metadata.num_rows, batches)
+        return Source(*open_parquet(path, definition))
     if suffix in ARROW:
         reader = pa.ipc.open_file(pa.OSFile(str(path)))
         batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
-        return Source(reader.schema, None, _validated(batches))
+        from tidemark.recovery.load.parquet import validated
+
+        return Source(reader.schema, None, validated(batches))
     return _open_csv(path, definition)
-
-
-def _with_instants(file: Any, definition: TableDefinition | None) -> pa.Schema:
-    """Return the schema of a Parquet file. INT96 has no time zone: in a Timestamp it is an instant, as in Spark."""
-    import pyarrow as pa
-
-    columns = () if definition is None else definition.columns
-    wanted = {each.name: each.type.arrow_type() for each in columns if repr(each.type) == "Timestamp"}
-    schema = file.schema_arrow
-    for number in range(len(file.schema)):
-        about = file.schema.column(number)
-        if about.physical_type == "INT96" and about.path in wanted:
-            place = schema.get_field_index(about.path)
-            schema = schema.set(place, pa.field(about.path, wanted[about.path]))
-    return schema
-
-
-def _validated(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Validate each batch. Arrow does not check the offsets and dictionary indexes of a file, which may point anywhere
-    in memory.
-    """
-    for batch in batches:
-        batch.validate(full=True)
-        yield batch
 
 
 def _open_csv(path: UserPath, definition: TableDefinition | None) -> Source:

@@ -23,7 +23,7 @@ from tidemark.recovery.spark import jobs
 from tidemark.recovery.spark.failures import typed_errors
 from tidemark.recovery.spark.options import option_map
 from tidemark.recovery.spark.read import frame_of, rows_of_backup
-from tidemark.recovery.spark.session import session
+from tidemark.recovery.spark.session import check_installed, session
 from tidemark.recovery.verification.digest_tasks import diff_files
 
 Progress = Callable[[int, int, str], None]
@@ -164,29 +164,30 @@ def stream(
 
 def load(
     db: Database,
-    frame: DataFrame,
+    source: DataFrame | str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     table: str,
     *,
     directory: str | os.PathLike[str] | None = None,
-    by_fragment: bool = False,
     progress: Progress | None = None,
 ) -> AdoptReport:
-    """Load the rows of a DataFrame into a table, visible at once or not at all; return the report of `Database.adopt`.
+    """Load the rows of Parquet files or of a DataFrame into a table, visible at once or not at all; return the report
+    of `Database.adopt`.
 
-    Executors write load files, and the store, which is open here, adopts them.
+    Executors write load files, and the store, which is open here, adopts them. Spark writes a DataFrame as Parquet into
+    the directory first, so for rows that are in Parquet files their paths are faster.
 
     Args:
-        frame: The rows; columns are matched by name.
+        source: Paths or URIs of Parquet files, or of folders with such files, as all executors of the running session
+            (`session()`) see them; or a DataFrame. Columns are matched by name.
         directory: A path or URI that all executors see; None: in the store's own directory, for executors of this
-            machine.
-        by_fragment: Shuffle the rows, so that each fragment has one file; without it each task writes a file for each
-            fragment.
+            machine. On the file system of the store, files are not copied.
         progress: Called with (rows loaded, rows in all, "rows").
 
     Durable on return: all rows.
 
     Raises: LoadRefused (values that do not fit their column, keys that exist already; `examples` of both),
-    NoSuchTable, NoSuchColumn, TypeMismatch, StorageFull. Nothing is loaded then. Otherwise as `Database.adopt`.
+    NoSuchTable, NoSuchColumn, TypeMismatch, FileMissing, StorageFull. Nothing is loaded then. Otherwise as
+    `Database.adopt`.
 
     Examples:
         ```python
@@ -195,16 +196,23 @@ def load(
 
         spark = ts.session()
         with tm.open("/stores/shop") as db:
-            report = ts.load(db, spark.read.parquet("/lake/item"), "item")
+            report = ts.load(db, "/lake/item", "item")
+            changed = spark.read.parquet("/lake/price").selectExpr("id", "cents / 100 as price")
+            ts.load(db, changed, "price")
             print(report.rows)
         ```
     """
-    from tidemark.recovery.spark.load import write_load
+    check_installed()
+    from pyspark.sql import DataFrame
+
+    from tidemark.recovery.spark.load import load_frame, load_places, source_places
 
     job = db.plan_load(table, directory)
     try:
-        with typed_errors():
-            write_load(frame, job, by_fragment)
+        if isinstance(source, DataFrame):
+            load_frame(source, job)
+        else:
+            load_places(session(), source_places(source), job)
     except BaseException:
         abort_load(job, published=True)
         raise

@@ -55,6 +55,7 @@ LOCK_SHOWN_BYTES = 12
 _LOCK_LINE = re.compile(rb"[0-9]+ (unknown|[0-9a-f\-]+) *\n")
 # The LOCK file may be removed and created anew between our open and our flock; each time costs one more attempt.
 LOCK_ATTEMPTS = 8
+REMOVE_ATTEMPTS = 8
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: opening a FIFO in place of a file must not wait for its other end (F74).
@@ -65,6 +66,10 @@ _ANY = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _RIGHTS = 0o777
 _RIGHTS_OF_OTHERS = 0o007
 _NO_MODES = frozenset({errno.EPERM, errno.ENOTSUP})
+# Another file system, one without links, or a rule of the system's (protected_hardlinks).
+_NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.ENOTSUP, errno.ENOSYS})
+# What a removal meets while another process creates or removes files there.
+_RACED = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST})
 
 
 class _Hold:
@@ -328,6 +333,38 @@ class _PosixRaw:
 
     def unlink(self, name: str) -> None:
         os.unlink(name.rpartition("/")[2], dir_fd=self._directory(parent_of(name)))
+
+    def link(self, name: str, source_name: str, source: RawFiles) -> bool:
+        # The owner of a file can write to it at any time.
+        if not isinstance(source, _PosixRaw) or source._status(source_name).st_uid != os.geteuid():
+            return False
+        leaf, folder = name.rpartition("/")[2], self._directory(parent_of(name))
+        try:
+            os.link(
+                source_name.rpartition("/")[2],
+                leaf,
+                src_dir_fd=source._directory(parent_of(source_name)),
+                dst_dir_fd=folder,
+                follow_symlinks=False,
+            )
+        except OSError as cause:
+            if cause.errno in _NO_LINK:
+                return False
+            raise
+        _set_mode(leaf, folder, self._file_mode, self._place)
+        return True
+
+    def remove_tree(self, path: str) -> None:
+        for each in [known for known in self._directories if f"{known}/".startswith(f"{path}/")]:
+            os.close(self._directories.pop(each))
+        for _ in range(REMOVE_ATTEMPTS):
+            try:
+                shutil.rmtree(path.rpartition("/")[2], dir_fd=self._directory(parent_of(path)))
+            except OSError as cause:
+                if cause.errno not in _RACED:
+                    raise
+            if not self.exists(path):
+                return
 
     def names(self, path: str) -> tuple[str, ...]:
         # A separate descriptor: listing moves the position that all users of one descriptor share.

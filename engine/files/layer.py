@@ -34,7 +34,7 @@ from tidemark.engine.base.errors import (
     ValueOutOfRange,
 )
 from tidemark.engine.base.failure import Failure, describe
-from tidemark.engine.files.protocol import Buffer, File, RawFiles, Words, flat
+from tidemark.engine.files.protocol import Buffer, File, Files, RawFiles, Words, flat
 
 T = TypeVar("T")
 
@@ -268,6 +268,15 @@ class CheckedFiles:
     def unlink(self, name: str) -> None:
         """See `Files.unlink`."""
         self._call("unlink", check_name(name), ANSWERS_TO_CHANGING, self.raw.unlink, name)
+
+    def link(self, name: str, source_name: str, source: Files) -> bool:
+        """See `Files.link`."""
+        check_name(source_name)
+        return self._call("link", check_name(name), ANSWERS_TO_OPENING, self.raw.link, name, source_name, source.raw)
+
+    def remove_tree(self, path: str) -> None:
+        """See `Files.remove_tree`."""
+        self._call("remove_tree", check_name(path), ANSWERS_TO_OPENING, self.raw.remove_tree, path)
 
     def is_pinned(self, name: str) -> bool:
         """See `Files.is_pinned`."""

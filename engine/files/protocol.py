@@ -58,6 +58,7 @@ class Files(Protocol):
     Raises: the first failure, from every call but `close`, `close_all`, `unlock` and `mark`.
     """
 
+    raw: RawFiles
     failure: Failure
     read_errors_latch: bool  # False while a store is being opened: a failed read is then reported, not latched
 
@@ -124,6 +125,19 @@ class Files(Protocol):
         """Remove a file's name. Durable: after `sync_directory` of its parent. Raises: FileMissing, IoFailed."""
         ...
 
+    def link(self, name: str, source_name: str, source: Files) -> bool:
+        """Give a file of `source` this name, too. False, with nothing done, if that cannot be: the files are on another
+        file system, or of another user. Durable: after `sync_directory` of the name's parent. Raises: FileMissing,
+        Rejected if the name is taken, StorageFull.
+        """
+        ...
+
+    def remove_tree(self, path: str) -> None:
+        """Remove a directory with everything in it, whatever the names are. What another process creates there
+        meanwhile may stay. Nothing is durable. Raises: ReadOnly.
+        """
+        ...
+
     def is_pinned(self, name: str) -> bool:
         """Whether a reader has pinned the file (`PosixFiles.pin`). Readers that try to pin it during this call fail."""
         ...
@@ -174,8 +188,8 @@ class Files(Protocol):
 class RawFiles(Protocol):
     """The bare disk under `CheckedFiles`: valid names only, short transfers allowed, errors are OSError.
 
-    A disk inherits the calls that have a body here if it has no readers to pin files, no lock, no place that can be
-    replaced, no known free space, no open directories or no listener.
+    A disk inherits the calls that have a body here if it has no readers to pin files, no links, no lock, no place that
+    can be replaced, no known free space, no open directories or no listener.
     """
 
     # Write words and sync their file in one call, see `write_and_sync` in `synced_write_kernels.py`. A disk without it
@@ -192,6 +206,7 @@ class RawFiles(Protocol):
     def make_directory(self, path: str) -> None: ...
     def rename(self, source: str, target: str) -> None: ...
     def unlink(self, name: str) -> None: ...
+    def remove_tree(self, path: str) -> None: ...
     def names(self, path: str) -> tuple[str, ...]: ...
     def size(self, file: File) -> int: ...
     def size_of(self, name: str) -> int: ...
@@ -199,6 +214,9 @@ class RawFiles(Protocol):
     def close(self, file: File) -> None: ...
 
     def is_pinned(self, name: str) -> bool:
+        return False
+
+    def link(self, name: str, source_name: str, source: RawFiles) -> bool:
         return False
 
     def lock(self) -> None:

@@ -49,6 +49,11 @@ def job_name(job: int) -> str:
     return f"{job:0{JOB_DIGITS}x}"
 
 
+def is_job_name(leaf: str) -> bool:
+    """Whether this is the name of a job: also of the folder in which its rows wait to be written into load files."""
+    return re.fullmatch(rf"[0-9a-f]{{{JOB_DIGITS}}}", leaf) is not None
+
+
 def is_load_leaf(leaf: str) -> bool:
     """Whether a name in the folder is a valid name of a load file."""
     return _NAME.fullmatch(leaf) is not None

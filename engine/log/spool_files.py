@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import SpoolDamaged
 from tidemark.engine.log.load_files import FOLDER as LOAD_FOLDER
+from tidemark.engine.log.load_files import is_job_name
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -68,7 +69,10 @@ def sweep(files: Files, kept: Collection[str]) -> int:
     found = [spool_name(txid) for txid in spool_ids(files)] + loads_in(files)
     gone = [name for name in found if name not in kept]
     for name in gone:
-        files.unlink(name)
+        if is_job_name(name.rpartition("/")[2]):  # rows that a load was still to be made of
+            files.remove_tree(name)
+        else:
+            files.unlink(name)
     return len(gone)
 
 
@@ -115,6 +119,10 @@ class SpoolFiles:
         """Return the names of a committed transaction's files that are kept because the log may be replayed."""
         kept = self._kept.get(txid)
         return frozenset() if kept is None else frozenset(kept.names)
+
+    def kept_names(self) -> frozenset[str]:
+        """Return the names of all files that are kept because the log may be replayed."""
+        return frozenset(name for kept in list(self._kept.values()) for name in kept.names)
 
     def found(self, kept: dict[int, Kept]) -> None:
         """Add files, by transaction, to which groups in the log refer when the store is opened."""

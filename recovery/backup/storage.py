@@ -178,6 +178,9 @@ class ArrowRaw(RawFiles):
             raise FileNotFoundError(errno.ENOENT, "no such file")
         self._system.delete_file(self._path(name))
 
+    def remove_tree(self, path: str) -> None:
+        self._system.delete_dir(self._path(path))
+
     def names(self, path: str) -> tuple[str, ...]:
         from pyarrow import fs as arrow_fs
 

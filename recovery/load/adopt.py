@@ -1,12 +1,14 @@
 """Adopts a published load: takes all of it into its table in one transaction, or nothing (docs/load.md, section 4).
 
-Order of writes: the mark with the transaction's id; copies of files from elsewhere, synced; then rows in memory, placed
-and locked; then the commit by reference. A crash before its group is durable leaves files, which the next opening
-sweeps; after it, replay reads them.
+Order of writes: the mark with the transaction's id; links to files from elsewhere, or copies, synced; then rows in
+memory, placed and locked; then the commit by reference. A crash before its group is durable leaves files, which the
+next opening sweeps; after it, replay reads them. The task that wrote a file has synced it before it gave it its name,
+so a link needs no sync of its content. From then on the file has two names, and either may be removed.
 """
 
 from __future__ import annotations
 
+import logging
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -43,7 +45,7 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.schema.types_base import counted
 from tidemark.engine.store.outcome import find_outcome
 from tidemark.engine.txn.adopted_records import AdoptedRecords, Block, Part
-from tidemark.recovery.load.commit import read_manifest, sweep
+from tidemark.recovery.load.commit import FoundLoad, end, find_loads, read_manifest, sweep
 from tidemark.recovery.load.directory import ADOPTING, Directory, directory_of, own_directory
 from tidemark.recovery.load.job import EXAMPLES_MAX
 from tidemark.recovery.load.tasks import REFUSED_MAX, Refusals, shown
@@ -56,6 +58,8 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.recovery.load.commit import LoadManifest
     from tidemark.recovery.load.job import LoadJob
+
+_log = logging.getLogger("tidemark.load")
 
 Progress = Callable[[int, int, str], None]
 SLICE_ROWS = 1_000  # about 200 µs of one kernel call that holds the GIL
@@ -114,10 +118,11 @@ class Adopter:
         is_own = place.files is own.files and place.folder == own.folder
         store = self._store
         txn: Transaction = store.begin()
+        taken: list[str] = []
         try:
             place.write(manifest.job.name + ADOPTING, mark_of(manifest.job.name, txn.txid, manifest.rows))
             if not is_own:
-                self._copy_files(manifest, place, own)
+                self._take_files(manifest, place, own, taken)
             self._place(txn, table, manifest, progress)
             txn.commit(True)
         except BaseException:
@@ -125,9 +130,29 @@ class Adopter:
             if store.failure.first is None and (txn.group is None or not txn.group.sequence):
                 place.sync()  # Ctrl-C may have come between the creation of the mark and its sync
                 place.remove(manifest.job.name + ADOPTING)
+                for leaf in taken:
+                    own.remove(leaf)
             raise
         sweep(manifest.job.name, place, self._store.spools.names_of(txn.txid) if is_own else frozenset())
         return self._report(manifest, txn.txid)
+
+    def sweep(self, place: Directory) -> list[FoundLoad]:
+        """Remove the loads of this store in a directory elsewhere, except those whose outcome is unknown; return what
+        is removed. Durable on return.
+        """
+        removed = []
+        for found in find_loads(place):
+            if found.store not in (None, self._identity[0].hex()):
+                continue
+            try:
+                is_gone = self._adopted_before(found.name, place) is not None
+            except (LoadDamaged, Rejected) as error:
+                _log.warning("load %s stays: %s", found.name, error.message)
+                continue
+            if not is_gone:
+                end(found.name, place)
+            removed.append(found)
+        return removed
 
     def _report(self, manifest: LoadManifest, txid: int) -> AdoptReport:
         table = manifest.job.table
@@ -182,12 +207,23 @@ class Adopter:
             raise _altered(job)
         return table
 
-    def _copy_files(self, manifest: LoadManifest, place: Directory, own: Directory) -> None:
-        """Copy files from elsewhere. Durable on return. Their content is verified when the rows are placed."""
+    def _take_files(self, manifest: LoadManifest, place: Directory, own: Directory, taken: list[str]) -> None:
+        """Link files from elsewhere, or copy them; note them in `taken`. Durable on return. Their content is verified
+        when the rows are placed.
+        """
+        kept = self._store.spools.kept_names()
         for file in manifest.files:
+            if file.name in kept:
+                name, table = manifest.job.name, manifest.job.table
+                raise LoadRefused(f"load {name} was adopted before; abort it", load=name, table=table)
             own.remove(file.leaf)
+            taken.append(file.leaf)
+            target, source = own.name(file.leaf), place.name(file.leaf)
             try:
-                got = copy_file(place.files, place.name(file.leaf), own.files, own.name(file.leaf), file.size_bytes)
+                if own.files.link(target, source, place.files):
+                    got = own.files.size(target)
+                else:
+                    got = copy_file(place.files, source, own.files, target, file.size_bytes)
             except Rejected as error:
                 text = f"{file.leaf} cannot be opened ({error.message}); abort the load and load again"
                 raise LoadDamaged(text, file=file.leaf) from error

@@ -9,14 +9,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidemark.engine.base.clock import SystemClock
-from tidemark.engine.base.errors import FileMissing, LoadDamaged, LoadEnded, LoadRefused, Rejected
-from tidemark.engine.log.load_files import FOLDER
+from tidemark.engine.base.errors import (
+    Damaged,
+    FileMissing,
+    LoadDamaged,
+    LoadEnded,
+    LoadRefused,
+    Rejected,
+)
+from tidemark.engine.log.load_files import FOLDER, JOB_DIGITS, is_job_name
 from tidemark.engine.log.load_layout import LOAD_MANIFEST, LOAD_UNIT_WORDS_MIN
 from tidemark.engine.schema.types_base import counted
 from tidemark.engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, header_of, is_sealed
@@ -198,19 +206,66 @@ def abort(job: LoadJob, published: bool = False, place: Directory | None = None)
             return False  # the log may refer to its files
         if published_leaf(job.name, opened) is not None and not published:
             return False
-        try:
-            opened.files.rename(opened.name(job.name + OPEN), opened.name(job.name + ABORTED))
-            opened.sync()  # without this sync a crash could leave a job that is open and has lost files
-        except FileMissing:
-            if published_leaf(job.name, opened) is not None and not published:
-                return False  # published since the first check
-        sweep(job.name, opened)
-        return True
+        return end(job.name, opened, published)
+
+
+def end(name: str, place: Directory, published: bool = True) -> bool:
+    """Abort the load `name`, of which no adoption has begun or can have committed, and remove its files. Return False,
+    with nothing done, if it is published, unless `published` allows that. Durable on return.
+    """
+    try:
+        place.files.rename(place.name(name + OPEN), place.name(name + ABORTED))
+        place.sync()  # without this sync a crash could leave a job that is open and has lost files
+    except FileMissing:
+        if published_leaf(name, place) is not None and not published:
+            return False  # published since the first check
+    sweep(name, place)
+    return True
+
+
+@dataclass(frozen=True)
+class FoundLoad:
+    """A load that has files in a directory.
+
+    `state` is "open" (tasks may write), "published", "adopting" (it may have committed), or "ended": files that were
+    left. `table` and `store` (UUID, in hexadecimal) are None where no file tells them.
+    """
+
+    name: str
+    state: str
+    table: str | None
+    store: str | None
+    files: int
+    size_bytes: int
+
+
+def find_loads(place: Directory) -> list[FoundLoad]:
+    """Return the loads that have files in a directory, by name."""
+    leaves: dict[str, list[str]] = {}
+    for leaf in place.leaves(""):
+        if is_job_name(leaf[:JOB_DIGITS]) and leaf[JOB_DIGITS : JOB_DIGITS + 1] in ("", ".", "-"):
+            leaves.setdefault(leaf[:JOB_DIGITS], []).append(leaf)
+    found = []
+    for name, own in sorted(leaves.items()):
+        state, table, store, size_bytes = "ended", None, None, 0
+        for ending, known in ((OPEN, "open"), (PUBLISHED, "published"), (ADOPTING, "adopting")):
+            state = known if any(leaf.endswith(ending) for leaf in own) else state
+        for leaf in own:
+            with suppress(Rejected, Damaged):  # another process may remove files
+                if leaf.endswith((OPEN, PUBLISHED, ABORTED)):
+                    job = LoadJob.from_json(place.read(leaf))
+                    table, store = job.table, job.store.hex()
+                size_bytes += 0 if leaf == name else place.files.size(place.name(leaf))
+        found.append(FoundLoad(name, state, table, store, len(own), size_bytes))
+    return found
 
 
 def sweep(name: str, place: Directory, keep: frozenset[str] = frozenset()) -> int:
-    """Remove the files of the ended job `name`, except for the names in `keep`; return how many were removed. The file
-    that marks the job as ended is removed last, so that an interrupted sweep can be continued. Durable on return.
+    """Remove the files of the ended job `name`, except for the names in `keep`; return how many were removed. Durable
+    on return.
+
+    The manifest is durably gone before the mark of an adoption: without the mark, a load with a manifest would be
+    adopted again. The file that marks the job as ended is removed last, so that an interrupted sweep can be continued.
     """
     ends = (PUBLISHED, ABORTED)
     leaves = [leaf for leaf in place.leaves(name) if place.name(leaf) not in keep]
@@ -218,10 +273,13 @@ def sweep(name: str, place: Directory, keep: frozenset[str] = frozenset()) -> in
         # The names that an interrupted process gave may not be durable. Sync them first: after a crash no removed
         # file may come back without the file that is removed last.
         place.sync()
-    for leaf in sorted(leaves, key=lambda each: (each.endswith(ends), not each.endswith(MANIFEST), each)):
-        place.remove(leaf)
-    if leaves:
-        place.sync()
+    manifests = [leaf for leaf in leaves if leaf.endswith(MANIFEST)]
+    others = [leaf for leaf in leaves if not leaf.endswith((MANIFEST, *ends))]
+    for some in (manifests, others, [leaf for leaf in leaves if leaf.endswith(ends)]):
+        for leaf in some:
+            place.remove(leaf)
+        if some:
+            place.sync()
     return len(leaves)
 
 

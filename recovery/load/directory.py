@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tidemark.engine.base.errors import FileMissing
+from tidemark.engine.base.errors import FileMissing, Rejected
 from tidemark.engine.files.durable_files import make_folder, write_whole
-from tidemark.engine.log.load_files import FOLDER
-from tidemark.recovery.backup.storage import full_disk_named, open_place
+from tidemark.engine.log.load_files import FOLDER, is_job_name
+from tidemark.recovery.backup.places import canonical_place
+from tidemark.recovery.backup.storage import at_place, full_disk_named, open_place
+from tidemark.recovery.system_restart.place import has_store
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -65,10 +68,12 @@ class Directory:
             self.files.close(file)
 
     def remove(self, leaf: str) -> None:
-        """Remove a file, if it exists; another process may remove it, too. Not durable on return."""
+        """Remove a file, or the folder of a job, if it exists; another process may remove it, too. Not durable on
+        return.
+        """
         try:
             if self.exists(leaf):
-                self.files.unlink(self.name(leaf))
+                (self.files.remove_tree if is_job_name(leaf) else self.files.unlink)(self.name(leaf))
         except FileMissing:
             return
 
@@ -85,6 +90,22 @@ def directory_of(job: LoadJob, place: Directory | None = None) -> Iterator[Direc
             yield Directory(files)
     finally:
         files.close_all()
+
+
+@contextmanager
+def shared_directory(place: str | os.PathLike[str]) -> Iterator[Directory]:
+    """Open a directory of loads for the block. Raises: Rejected if it is a store's own: there load files are a part of
+    the log.
+    """
+    name = canonical_place(place)
+    if name.startswith("/"):
+        above, leaf = os.path.split(os.path.realpath(name))
+        if leaf == FOLDER:
+            with at_place(above, what="load") as store:
+                if has_store(store):
+                    raise Rejected(f"{name} is a part of the store in {above}, whose next opening removes what is left")
+    with at_place(name, what="load") as files:
+        yield Directory(files)
 
 
 def own_directory(files: Files) -> Directory:

@@ -11,6 +11,7 @@ from tidemark.engine.base.errors import Rejected
 from tidemark.engine.log.load_files import LoadFile, job_name
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.store.load_shape import LoadShape, shape_of
+from tidemark.recovery.backup.places import shown_place
 
 JOB_BITS = 63
 EXAMPLES_MAX = 10
@@ -24,13 +25,16 @@ def not_as_written(what: str, why: Exception | str) -> Rejected:
 
 @dataclass(frozen=True)
 class LoadJob:
-    """One bulk load into one table, as every process needs it. `directory` is a path or URI valid in all of them."""
+    """One bulk load into one table, as every process needs it. `directory` is a path or URI valid in all of them.
+
+    Secrets of a URI are in the object alone: texts and files of the job have `…` in their place.
+    """
 
     number: int
     store: bytes
     incarnation: int
     definition_json: bytes = field(repr=False)
-    directory: str
+    directory: str = field(repr=False)
     is_own: bool = False  # the directory is the store's own folder
 
     @property
@@ -67,7 +71,7 @@ class LoadJob:
         return LoadJob, astuple(self)
 
     def to_json(self) -> str:
-        """Return the job as text, for `from_json` in another process."""
+        """Return the job as text, for `from_json` in another process. Secrets of a URI are not in it."""
         return json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,21 +81,24 @@ class LoadJob:
             "store": self.store.hex(),
             "incarnation": self.incarnation,
             "definition": json.loads(self.definition_json),
-            "directory": self.directory,
+            "directory": self.directory if self.directory.startswith("/") else shown_place(self.directory),
             "is_own": self.is_own,
         }
 
     @classmethod
-    def from_json(cls, text: str | bytes) -> LoadJob:
-        """Return the job in a text. Raises: Rejected if the text is no job, SchemaInvalid."""
+    def from_json(cls, text: str | bytes, directory: str | None = None) -> LoadJob:
+        """Return the job in a text. directory: that of the job, if it is a URI with secrets, which no text has.
+
+        Raises: Rejected if the text is no job, SchemaInvalid.
+        """
         try:
-            return cls.from_dict(json.loads(text))
+            return cls.from_dict(json.loads(text), directory)
         except (ValueError, RecursionError) as error:
             raise not_as_written("the description of a load", error) from error
 
     @classmethod
-    def from_dict(cls, value: Any) -> LoadJob:
-        """Return the job of plain values. Raises: Rejected, SchemaInvalid."""
+    def from_dict(cls, value: Any, directory: str | None = None) -> LoadJob:
+        """Return the job of plain values; directory: as for `from_json`. Raises: Rejected, SchemaInvalid."""
         try:
             number, store = value["job"], bytes.fromhex(value["store"])
             is_sane = isinstance(number, int) and 0 <= number < 1 << JOB_BITS and len(store) == 16
@@ -101,7 +108,7 @@ class LoadJob:
                 store,
                 int(value["incarnation"]),
                 definition.to_json(),
-                str(value["directory"]),
+                str(value["directory"]) if directory is None else directory,
                 bool(value["is_own"]),
             )
         except (ValueError, LookupError, TypeError, OverflowError) as error:

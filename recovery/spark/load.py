@@ -1,129 +1,120 @@
-"""Writes rows of a DataFrame into load files, on executors (docs/spark.md, section 6; docs/load.md).
+"""Loads Parquet files, or a DataFrame, into a table by tasks on executors (docs/spark.md, section 6; docs/load.md).
 
-Tasks write files, and Spark's committer publishes those that its messages name. The committer is a process of its own
-that does not have the store; it can only do one rename. Then the process that has the store open adopts the load.
+Rows cross from Java as Parquet: Spark writes a DataFrame into a folder of the load, without compression. Each task
+reads some row groups by pyarrow, and writes load files. The files that one attempt of each task reports are published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-
-from tidemark.engine.base.clock import SystemClock
-from tidemark.engine.base.errors import NoSuchColumn, SchemaInvalid, Unsupported
-from tidemark.recovery.load import FragmentReport, LoadJob, abort, fragments_of, publish, write_parts
-from tidemark.recovery.spark.failures import evidence_noted
+from tidemark.engine.base.errors import IoFailed, TypeMismatch
+from tidemark.engine.rows.columnar import check_columns
+from tidemark.recovery.backup.places import canonical_place, shown_place
+from tidemark.recovery.load.commit import publish
+from tidemark.recovery.load.directory import directory_of
+from tidemark.recovery.load.job import FragmentReport, LoadJob
+from tidemark.recovery.load.parquet import RowGroups, batches_in, cut, row_groups
+from tidemark.recovery.load.tasks import write_numbered
+from tidemark.recovery.spark.failures import typed_errors
+from tidemark.recovery.spark.jobs import TASK_BYTES, from_text, mapped, to_text
+from tidemark.recovery.spark.read import spark_root
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql import DataFrame, SparkSession
 
-WRITE_OPTIONS = ("job",)
-FRAGMENT_COLUMN = "$FRAGMENT"
-
-
-@dataclass
-class LoadMessage(WriterCommitMessage):
-    """Result of one task."""
-
-    reports: tuple[str, ...]
+# Of Parquet that is read once, by pyarrow, and then removed.
+SCRATCH_OPTIONS = {
+    "compression": "none",
+    "parquet.enable.dictionary": "false",
+    "parquet.block.size": str(TASK_BYTES),
+}
 
 
-class LoadWriter(DataSourceArrowWriter):
-    """Writes the rows of a load; its methods are called in different processes."""
-
-    def __init__(self, job: LoadJob) -> None:
-        self.job = job
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> LoadMessage:
-        """Write one load file for each fragment of which the task has rows. Durable on return: the files; they become
-        part of the load when the task's message is committed.
-        """
-        task = TaskContext.get()
-        # Other engines than Spark's own have no task context; a random number then distinguishes tasks.
-        chance = int.from_bytes(SystemClock().random_bytes(4), "little") >> 1
-        part, attempt = (chance, 0) if task is None else (task.partitionId(), task.taskAttemptId())
-        with evidence_noted():
-            reports = write_parts(self.job, attempt, iterator, part)
-        return LoadMessage(tuple(report.to_json() for report in reports))
-
-    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish the files that the messages name, by one rename; repeating it is harmless."""
-        reports = [
-            FragmentReport.from_json(text)
-            for message in messages
-            if isinstance(message, LoadMessage)
-            for text in message.reports
-        ]
-        with evidence_noted():
-            publish(self.job, reports)
-
-    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Remove the load's files, unless it was published; a task that is still writing removes its own."""
-        abort(self.job)
+def source_places(source: Any) -> list[str]:
+    """Return the canonical places of paths of Parquet. Raises: TypeMismatch, Rejected."""
+    paths = [source] if isinstance(source, (str, os.PathLike)) else source
+    if not isinstance(paths, (list, tuple)) or not all(isinstance(each, (str, os.PathLike)) for each in paths):
+        raise TypeMismatch(f"a DataFrame or paths of Parquet are loaded, got {type(source).__name__}")
+    return [canonical_place(each) for each in paths]
 
 
-def make_writer(options: dict[str, str], schema: StructType, overwrite: bool) -> LoadWriter:
-    """Return the writer of a job. Raises: SchemaInvalid, Unsupported for overwriting, NoSuchColumn, Rejected without a
-    job.
+def load_frame(frame: DataFrame, job: LoadJob) -> None:
+    """Write the rows of a DataFrame as a load and publish it. Durable on return: the published load, to be adopted.
+
+    Raises: as `load_places`; IoFailed if rows are missing in what the executors wrote.
     """
-    for name in options:
-        if name.lower() not in (*WRITE_OPTIONS, "path"):
-            raise SchemaInvalid(f"there is no option {name!r}; the only one is job", option=name)
-    text = next((value for name, value in options.items() if name.lower() == "job"), None)
-    if not text:
-        raise SchemaInvalid("say what is loaded with .option('job', db.plan_load(table, directory).to_json())")
-    if overwrite:
-        raise Unsupported("a load adds rows to its table and replaces none; use mode('append')")
-    job = LoadJob.from_json(text)
-    known = {column.name for column in job.definition.columns}
-    for name in schema.fieldNames():
-        if name not in known:
-            raise NoSuchColumn(
-                f"{job.table} has no column {name!r}; it has {', '.join(sorted(known))}", table=job.table, column=name
-            )
-    return LoadWriter(job)
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import count, lit
+
+    _check_names(frame.columns, job)
+    seen = Observation()
+    directory, mark, query = job.directory.partition("?")
+    scratch = f"{directory}/{job.name}{mark}{query}"
+    observed = frame.observe(seen, count(lit(1)).alias("rows"))
+    with typed_errors():
+        observed.write.options(**SCRATCH_OPTIONS).parquet(spark_root(scratch))
+    load_places(frame.sparkSession, [scratch], job, int(seen.get["rows"]))
 
 
-def write_load(frame: DataFrame, job: LoadJob, by_fragment: bool = False) -> None:
-    """Write the rows of a DataFrame as a load and publish it. by_fragment: first shuffle so that each fragment's rows
-    are in one task, which makes one file for each fragment; without it each task writes one file for each fragment of
-    its rows.
+def load_places(spark: SparkSession, places: Sequence[str], job: LoadJob, rows: int | None = None) -> None:
+    """Write the rows of Parquet files as a load and publish it. rows: how many there must be, if that is known.
 
-    Durable on return: the published load, to be adopted. Raises: as Spark does; see `typed_errors`.
-    """
-    if by_fragment:
-        frame = repartitioned_by_fragment(frame, job)
-    frame.write.format("tidemark").mode("append").option("job", job.to_json()).save()
-
-
-def repartitioned_by_fragment(frame: DataFrame, job: LoadJob) -> DataFrame:
-    """Return the same rows, each fragment's in one task. Spark's own hash would mix fragments, so rows are
-    repartitioned by fragment number.
+    Durable on return: the published load, to be adopted. Raises: LoadRefused, NoSuchColumn, TypeMismatch, FileMissing,
+    Rejected, IoFailed, StorageFull.
     """
     import pyarrow as pa
-    from pyspark.sql.functions import col
-    from pyspark.sql.pandas.functions import arrow_udf
 
-    key, first = job.definition.primary_key, job.fragments[0]
+    groups: list[RowGroups] = []
+    for place in places:
+        schemas, found = row_groups(place, job.definition)
+        for schema in {str(each): each for each in schemas}.values():
+            check_columns(job.shape.format, pa.RecordBatch.from_pylist([], schema=schema), True)
+        groups += found
+    if rows is not None and rows != (there := sum(group.rows for group in groups)):
+        raise IoFailed(
+            f"Spark wrote {rows} rows, but there are {there} in {shown_place(job.directory)}: an executor does not see"
+            " it; give a directory that all executors and this process see"
+        )
+    tasks, first_row = [], 0
+    for part, task in enumerate(cut(groups, len(job.fragments), TASK_BYTES)):
+        # The text alone has the directory with its secrets.
+        about = {"job": job.to_dict(), "directory": job.directory, "part": part, "first_row": first_row}
+        tasks.append(to_text({**about, "groups": [astuple(group) for group in task]}))
+        first_row += sum(group.rows for group in task)
+    reports = mapped(spark, write_task, tasks)
+    with directory_of(job) as place:
+        place.remove(job.name)
+    publish(job, [FragmentReport.from_json(report) for text in reports for report in from_text(text)])
 
-    def fragment_of(*columns: Any) -> Any:
-        import numpy as np
-        import pyarrow as pa
 
-        numbers: Any = fragments_of(job, pa.RecordBatch.from_arrays(list(columns), names=list(key)))
-        # Rows of no fragment may go to any task, which refuses them.
-        return pa.array(np.where(numbers < 0, first, numbers), pa.int32())
+def _check_names(names: Sequence[str], job: LoadJob) -> None:
+    """Check the columns of a DataFrame before Spark writes it. Raises: NoSuchColumn."""
+    for name in names:
+        if name not in job.shape.format.names:
+            raise job.shape.format.no_such_column(name, None)
 
-    # Spark learns the kind of function from these annotations. Written as text they would be names that it cannot
-    # resolve.
-    fragment_of.__annotations__.update({"columns": pa.Array, "return": pa.Array})
-    made: Any = arrow_udf
-    number = made(fragment_of, "int")(*(col(f"`{name}`") for name in key))
-    numbered = frame.withColumn(FRAGMENT_COLUMN, number)
-    return numbered.repartitionById(len(job.fragments), col(f"`{FRAGMENT_COLUMN}`")).drop(FRAGMENT_COLUMN)
+
+def write_task(text: str) -> str:
+    """Carry out a task on an executor: write a load file for each fragment of which its row groups have rows."""
+    from pyspark import TaskContext
+
+    task = from_text(text)
+    job = LoadJob.from_dict(task["job"], task["directory"])
+    context = TaskContext.get()
+    attempt = 0 if context is None else context.taskAttemptId()
+
+    def numbered() -> Iterator[tuple[int, pa.RecordBatch]]:
+        row = task["first_row"]
+        for values in task["groups"]:
+            for batch in batches_in(RowGroups(*values), job.definition):
+                yield row, batch
+                row += batch.num_rows
+
+    with directory_of(job) as place:
+        reports = write_numbered(job, attempt, numbered(), task["part"], place)
+    return to_text([report.to_json() for report in reports])

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base.errors import Rejected
-from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.backup.chain import Chain
 from tidemark.recovery.backup.places import canonical_place
 from tidemark.recovery.backup.plan import chosen_backup
@@ -25,12 +24,12 @@ from tidemark.recovery.spark.types import spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.definition import TableDefinition
 
 CHECKED = {"parquet.page.verify-checksum.enabled": "true"}
 
+_CREDENTIALS = re.compile(r"(?<=//)[^/?#@]*:[^/?#]*@")
 _PATTERN = re.compile(r"[\[\]{}*?\\]")  # Spark takes these for patterns
 
 
@@ -64,13 +63,14 @@ def rows_of_backup(place: Any, table: str | None, number: int | None) -> BackupR
             for content in chain.contents:
                 names.append(content.level.place.name)
                 dead.append(chain.dead_rows(content))
-        return BackupRows(definition, _root(files, place), names, np.concatenate(dead))
+        return BackupRows(definition, spark_root(place), names, np.concatenate(dead))
 
 
-def _root(files: Files, place: str) -> str:
-    if isinstance(files, PosixFiles):
-        return f"file:{files.directory}"
-    scheme, _, rest = place.partition("://")
+def spark_root(place: str) -> str:
+    """Return a canonical place as Spark names it, without secrets: Spark has its own, and shows names in its plans."""
+    if place.startswith("/"):
+        return f"file:{place}"
+    scheme, _, rest = _CREDENTIALS.sub("", place).partition("?")[0].partition("://")
     return f"{'s3a' if scheme == 's3' else scheme}://{rest}"
 
 

@@ -13,7 +13,6 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
-    DataSourceWriter,
 )
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
 
 class TidemarkSource(DataSource):
     """`spark.read.format("tidemark").option("changes", "true")`: the row changes of a store, also as
-    `spark.readStream`; `.write` of a planned load.
+    `spark.readStream`.
     """
 
     # Returns a function that opens the reader of a store's binlog. An upper floor sets it; None if there is none.
@@ -93,9 +92,3 @@ class TidemarkSource(DataSource):
 
         made: DataSourceReader = self._reader(schema, ChangeReader, BATCH_OPTIONS)
         return made
-
-    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return a writer of a load; the job is an option."""
-        from tidemark.recovery.spark.load import make_writer
-
-        return make_writer(dict(self.options), schema, overwrite)

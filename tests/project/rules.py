@@ -208,7 +208,6 @@ LAZY_EXCEPT = {
     "pyspark": (
         "tidemark.recovery.spark.source",
         "tidemark.recovery.spark.stream",
-        "tidemark.recovery.spark.load",
         "tidemark.recovery.spark.daemon",
     ),
 }

@@ -9,9 +9,8 @@ import errno
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
-import pyarrow as pa
 from pyspark import TaskContext
 
 from tidemark.recovery.backup import tasks as restore_room
@@ -19,8 +18,15 @@ from tidemark.recovery.backup.restore_task import RestoreTask
 from tidemark.recovery.backup.tasks import restore_fragment
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.load import directory as load_room
-from tidemark.recovery.spark.load import LoadMessage, LoadWriter, make_writer
-from tidemark.recovery.spark.source import TidemarkSource
+from tidemark.recovery.spark.load import write_task
+
+
+class Full(NamedTuple):
+    """The disk is full at the nth call of a task, or at a size of files, for the first attempts of each task."""
+
+    nth: int = 1
+    size_bytes: int = 0
+    attempts: int = 99
 
 
 def without_room(real: Callable[..., Any], nth: int) -> Callable[..., Any]:
@@ -54,44 +60,26 @@ def limited(size_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-class FullDiskWriter(LoadWriter):
-    """Writes loads on a disk that is full at the nth call, or at a file size, for the first attempts of each task."""
-
-    def __init__(self, job: Any, nth: int, size_bytes: int, attempts: int) -> None:
-        super().__init__(job)
-        self._how = (nth, size_bytes, attempts)
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> LoadMessage:
-        nth, size_bytes, attempts = self._how
-        task = TaskContext.get()
-        assert task is not None
-        if task.attemptNumber() >= attempts:
-            return super().write(iterator)
-        if size_bytes:
-            with limited(size_bytes):
-                return super().write(iterator)
-        with replaced(load_room, "open_place", lambda real: without_room(real, nth)):
-            return super().write(iterator)
+def _on_full_disk(how: Full, room: Any, opener: str, work: Callable[[str], str], text: str) -> str:
+    task = TaskContext.get()
+    assert task is not None
+    if task.attemptNumber() >= how.attempts:
+        return work(text)
+    with (
+        limited(how.size_bytes) if how.size_bytes else replaced(room, opener, lambda real: without_room(real, how.nth))
+    ):
+        return work(text)
 
 
-class FullDiskSource(TidemarkSource):
-    """`format("full disk")`, with options `nth`, `bytes`, `attempts`."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "full disk"
-
-    def writer(self, schema: Any, overwrite: bool) -> FullDiskWriter:
-        how = [int(self.options.get(name, default)) for name, default in (("nth", 1), ("bytes", 0), ("attempts", 99))]
-        writer = make_writer({"job": self.options["job"]}, schema, overwrite)
-        return FullDiskWriter(writer.job, *how)
+def loaded(how: Full, text: str) -> str:
+    """A task of a load on such a disk."""
+    return _on_full_disk(how, load_room, "open_place", write_task, text)
 
 
-def restored_without_room(how: tuple[int, int], text: str) -> str:
-    """A task of a restore on such a disk; how: the n-th call, bytes of a file or 0."""
-    nth, size_bytes = how
-    if size_bytes:
-        with limited(size_bytes):
-            return restore_fragment(RestoreTask.from_json(text)).to_json()
-    with replaced(restore_room, "PosixFiles", lambda real: without_room(real, nth)):
-        return restore_fragment(RestoreTask.from_json(text)).to_json()
+def restored(how: Full, text: str) -> str:
+    """A task of a restore on such a disk."""
+
+    def work(task: str) -> str:
+        return restore_fragment(RestoreTask.from_json(task)).to_json()
+
+    return _on_full_disk(how, restore_room, "PosixFiles", work, text)

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
 import shutil
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,9 @@ from pyspark.errors import PySparkException
 
 import tidemark as tm
 import tidemark.spark
+from tests.spark.cluster import standalone
 from tests.spark.killer import ExecutorKiller, Killer, is_restore_worker, is_spark_task
-from tidemark.engine.files.directory import PosixFiles
-from tidemark.engine.log.load_files import SUFFIX
 from tidemark.recovery.crash_harness.program import Violation
-from tidemark.recovery.load.commit import sweep
-from tidemark.recovery.load.directory import NEW, Directory
 from tidemark.recovery.verification.digest_tasks import diff_files
 
 ROOM: dict[str, Any] = {"data_memory": "256 MiB", "redo_log": "32 MiB", "undo_log": "2 MiB", "background": False}
@@ -47,14 +44,12 @@ KILLS_MAX = {False: 7, True: 5}  # in one round; fewer for executors, since Java
 WAITS_S = {False: (0.05, 0.3, 0.8), True: (0.1, 0.5, 2.0)}
 VERIFY_TURNS = 3  # otherwise a round is over before the first kill
 ATTEMPTS_NATIVE = 3  # of a task of a native restore
-# Two executors of one core, as processes of their own; a task is tried twice.
-CLUSTER = "local-cluster[2,1,1024]"
-CLUSTER_ATTEMPTS = 2
+CLUSTER_ATTEMPTS = 2  # of a task; there are two executors of one core
 CLUSTER_SETTINGS = {
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.task.maxFailures": CLUSTER_ATTEMPTS,
-    "spark.deploy.maxExecutorRetries": -1,  # otherwise the tenth executor that ends so takes the session with it
+    "spark.speculation": True,
 }
 
 
@@ -162,12 +157,16 @@ class Loop:
         keys = range(begin, begin + ROWS * rng.choice((1, 3)))
         bad = rng.choice(keys) if rng.random() < 0.1 else -1
         elsewhere = rng.choice((None, self._directory / "loads"))
-        by_fragment = rng.random() < 0.3
+        is_written = rng.random() < 0.5
         frame = self._spark().range(keys.start, keys.stop, 1, rng.choice((2, 6)))
         frame = frame.selectExpr("id", f"if(id = {bad}, null, concat('n', id)) n", "cast(id as decimal(20,0)) k")
 
+        source: Any = self._directory / "rows" if is_written else frame
+        if is_written:
+            frame.write.mode("overwrite").parquet(str(source))
+
         def load() -> None:
-            tidemark.spark.load(db, frame, "test.numbers", directory=elsewhere, by_fragment=by_fragment)
+            tidemark.spark.load(db, source, "test.numbers", directory=elsewhere)
             if bad >= 0:
                 raise Violation(f"a row without a value of n was loaded ({bad})")
             self._keys.append(keys)
@@ -176,7 +175,7 @@ class Loop:
         try:
             failed = self._under_kills(kind, report, load)[1]
             self._proved(db)
-            self._swept(kind, report)
+            self._swept(db, kind, report)
             if failed is not None:
                 load()
         except tm.LoadRefused:
@@ -184,7 +183,7 @@ class Loop:
                 raise
             report.refused += failed is None  # not if only the second try, after an abort, is refused
         self._proved(db)
-        self._swept(kind, report)
+        self._swept(db, kind, report)
 
     def _proved(self, db: tm.Database) -> None:
         want = sum(map(len, self._keys)), sum(map(sum, self._keys))
@@ -192,22 +191,18 @@ class Loop:
         if found != want:
             raise Violation(f"the table has {found} as count and sum, not {want}")
 
-    def _swept(self, kind: str, report: KillReport) -> None:
+    def _swept(self, db: tm.Database, kind: str, report: KillReport) -> None:
         """No file is left in the directory of loads. Tasks that outlived their executor, and were ended after the job,
-        may leave only files that a sweep of the job removes (docs/load.md, section 3).
+        may leave only files that a sweep removes (docs/load.md, section 3).
         """
         loads = self._directory / "loads"
-        left = files_below(loads)
-        is_of_tasks = all(leaf.removesuffix(NEW).endswith(SUFFIX) for leaf in left)
-        if left and kind.endswith(EXECUTOR) and is_of_tasks:
-            files = PosixFiles(loads)
-            try:
-                report.swept += sum(sweep(name, Directory(files)) for name in {leaf[:16] for leaf in left})
-            finally:
-                files.close_all()
-            left = files_below(loads)
-        if left:
-            raise Violation(f"the directory of loads holds {left[:3]}")
+        if kind.endswith(EXECUTOR) and loads.exists():
+            left = db.sweep_loads(loads)
+            if any(each.state != "ended" for each in left):
+                raise Violation(f"the directory of loads holds {left[:3]}")
+            report.swept += sum(each.files for each in left)
+        if files_below(loads):
+            raise Violation(f"the directory of loads holds {files_below(loads)[:3]}")
 
     # --- restores --------------------------------------------------------------------------------
     def _made_source(self) -> Path:
@@ -298,24 +293,18 @@ def kill_loop(
     return reports
 
 
-def own_spark_home(directory: Path) -> Path:
-    """A directory that Spark uses as its installation: workers of `local-cluster` write below it."""
-    import pyspark
-
-    home = directory / "spark-home"
-    home.mkdir(parents=True)
-    for each in Path(pyspark.__file__).parent.iterdir():
-        (home / each.name).symlink_to(each)
-    return home
-
-
-def cluster_session(directory: Path) -> Any:
-    """Spark with executors that are processes of their own. directory: for their files."""
+@contextmanager
+def cluster_session(directory: Path) -> Iterator[Any]:
+    """Spark on a standalone cluster, for the block. directory: for its files."""
     from tests.spark.conftest import SETTINGS
 
-    os.environ["SPARK_HOME"] = str(own_spark_home(directory))
-    settings = {**SETTINGS, **CLUSTER_SETTINGS, "spark.local.dir": str(directory / "spark-local")}
-    return tidemark.spark.session(CLUSTER, "kill loop", settings)
+    with standalone(directory / "cluster") as master:
+        settings = {**SETTINGS, **CLUSTER_SETTINGS, "spark.local.dir": str(directory / "spark-local")}
+        spark = tidemark.spark.session(master, "kill loop", settings)
+        try:
+            yield spark
+        finally:
+            spark.stop()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -333,15 +322,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def say(line: str) -> None:
         sys.stderr.write(line + "\n")
 
-    spark = cluster_session(asked.directory.absolute())
     try:
-        kinds = asked.kind or known
-        reports = kill_loop(asked.directory, kinds, asked.seed, lambda: spark, asked.seconds, asked.rounds, say)
+        with cluster_session(asked.directory.absolute()) as spark:
+            kinds = asked.kind or known
+            reports = kill_loop(asked.directory, kinds, asked.seed, lambda: spark, asked.seconds, asked.rounds, say)
     except Violation as violation:
         sys.stderr.write(f"{violation}\n")
         return 1
-    finally:
-        spark.stop()
     for report in reports:
         sys.stdout.write(json.dumps(asdict(report)) + "\n")
     return 0

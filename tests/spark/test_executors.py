@@ -1,12 +1,13 @@
-"""Java processes of executors that are killed, on a cluster of two on this machine.
+"""A standalone cluster of two workers on this machine: the tutorial, and Java processes of executors that are killed.
 
-The cluster runs in a process of its own, because a process has only one Spark. It has a test file of its own for the
+The driver runs in a process of its own, because a process has only one Spark. It has a test file of its own for the
 same reason.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,34 @@ def kills_of(tmp_path: Path, seed: int, rounds: int, *kinds: str) -> dict[str, d
     assert done.returncode == 0, done.stderr[-5_000:]
     reports = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     return {report["kind"]: report for report in reports}
+
+
+# After the blocks of the tutorial.
+MORE = """
+assert ts.verify(spark, "backups")["is_sound"]
+report = ts.restore(spark, "backups", "again", data_memory="128 MiB", redo_log="32 MiB")
+assert report["rows"] == 200_000 and spark.conf.get("spark.sql.shuffle.partitions") == "2"
+with tm.open("again", data_memory="128 MiB", redo_log="32 MiB") as again:
+    orders.selectExpr("id + 1000000 id", "customer", "cents").write.parquet("file:$HERE/lake")
+    assert ts.load(again, "lake", "shop.order", directory="jobs").rows == 200_000
+    assert len(again["shop.order"]) == 400_000 and again.loads("jobs") == []
+"""
+
+
+def test_tutorial_runs_on_a_cluster(tmp_path: Path) -> None:
+    cluster = pytest.importorskip("tests.spark.cluster")
+    try:
+        java_variables()
+    except tm.Unsupported as error:
+        pytest.skip(str(error))
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/tutorials/spark.md").read_text(), re.DOTALL)
+    program = "\n".join(blocks)
+    assert program.count('"local[2]"') == program.count("spark.stop()") == 1
+    program = program.replace("spark.stop()", MORE.replace("$HERE", str(tmp_path)) + "spark.stop()")
+    with cluster.standalone(tmp_path / "cluster") as master:
+        program = program.replace('"local[2]"', repr(master))
+        done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-5_000:]
 
 
 @pytest.mark.soak  # two minutes: on a busy machine Java takes half a minute to come back

@@ -252,6 +252,7 @@ def test_threads_is_a_number(threads: Any) -> None:
 def test_every_call_of_the_classes_is_there() -> None:
     """A call that is added to a class is added here as well, or named as one that stays out."""
     out = {"changes", "transaction", "snapshot", "advance_epoch", "advance_gci", "adopt", "plan_load", "check_usable"}
+    out |= {"loads", "sweep_loads"}
     out |= {"check_binlog", "check_replication", "create_replication_table", "replication_rows", "space_report"}
     out |= {"table", "savepoint", "scan", "batches", "settled", "log_start", "out_of_memory"}
     out |= {"dataset", "scan_polars"}  # read by threads of DuckDB and polars

@@ -310,7 +310,7 @@ def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
     # What the log, a restart and the writer's memory tell; a view of a local checkpoint is a snapshot by itself.
     reported = {"outcome", "restart_report", "check", "tablespaces", "space_report", "snapshot", "kill"}
     of_the_log = {"binlog", "endpoint", "wait_applied", "archive", "backup", "check_binlog", "changes"}
-    loads = {"plan_load", "adopt", "load"}
+    loads = {"plan_load", "adopt", "load", "loads", "sweep_loads"}
     assert missing <= reported | of_the_log | loads
     writing = {name for name in dir(tm.Transaction) if not name.startswith("_")}
     known = {"insert", "write", "update", "delete", "insert_many", "write_many", "update_many", "delete_many"}

@@ -27,6 +27,7 @@ from tidemark.cli.user_files import rebatched, suffix_of, write_rows
 from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
+    from tidemark.recovery.load.commit import FoundLoad
     from tidemark.sources import Source
 
 RETRIES = 5
@@ -129,14 +130,14 @@ def dump(
 # --- load -----------------------------------------------------------------------------------------
 @click.command(
     epilog=example(
-        "tidemark load shop test.item items.csv --create --key id", "tidemark load shop test.item more.parquet --bulk"
+        "tidemark load shop test.item items.csv --create --key id",
+        "tidemark load shop test.item more.parquet --bulk",
+        "tidemark load shop --sweep jobs",
     )
 )
 @click.argument("store", type=click.Path(path_type=Path, file_okay=False))
-@click.argument("table")
-@click.argument(
-    "files", metavar="FILE...", nargs=-1, required=True, type=click.Path(path_type=Path, exists=True, dir_okay=False)
-)
+@click.argument("table", required=False)
+@click.argument("files", metavar="FILE...", nargs=-1, type=click.Path(path_type=Path, exists=True, dir_okay=False))
 @click.option("--batch-rows", type=click.IntRange(min=1), help="Rows per transaction.  [default: 20000]")
 @click.option("--bulk", is_flag=True, help="Load all files in one transaction, through load files: all rows or none.")
 @click.option("--mode", type=click.Choice(["insert", "write"]), default="insert", show_default=True)
@@ -145,12 +146,15 @@ def dump(
 )
 @click.option("--key", help="With --create: comma-separated columns of the primary key.")
 @click.option("--disk", multiple=True, metavar="COLUMN", help="Put a column on disk, with --create; repeatable.")
+@click.option(
+    "--sweep", metavar="DIR", help="Load nothing; abort this store's loads in a directory, remove their files."
+)
 @memory_option
 @json_option
 @one_line
 def load(
     store: Path,
-    table: str,
+    table: str | None,
     files: tuple[Path, ...],
     batch_rows: int | None,
     bulk: bool,
@@ -158,15 +162,25 @@ def load(
     create: bool,
     key: str | None,
     disk: tuple[str, ...],
+    sweep: str | None,
     data_memory: str,
     as_json: bool,
 ) -> None:
-    """Load rows from CSV, Parquet or Arrow files, one transaction per batch of rows.
+    """Load rows of FILEs, in CSV, Parquet or Arrow, into TABLE, one transaction per batch of rows.
 
     Batches that were committed before an error stay; with --bulk nothing stays. --mode write replaces rows with the
     same key. With --create and --key the table is created first, with the columns of the first file, and the store too
     if STORE is missing or empty.
+
+    With --sweep, list and remove what broken-off loads of Spark or other programs left in a directory of theirs.
     """
+    if sweep is not None:
+        if table is not None or bulk or create or disk or key or batch_rows is not None:
+            raise click.UsageError("--sweep loads nothing; give STORE and the directory alone")
+        _sweep(store, sweep, data_memory, as_json)
+        return
+    if table is None or not files:
+        raise click.UsageError(f"Missing argument '{'FILE...' if table else 'TABLE'}'.")
     if bulk and (batch_rows is not None or mode != "insert"):
         raise click.UsageError("--bulk inserts all rows at once; leave --batch-rows and --mode out")
     if create != bool(key):
@@ -194,6 +208,26 @@ def load(
         as_json,
         lambda: [f"{counted(total, 'row')} loaded into {table} in {counted(loading.transactions, 'transaction')}"],
     )
+
+
+def _sweep(store: Path, directory: str, data_memory: str, as_json: bool) -> None:
+    from tidemark.recovery.backup.places import shown_place
+
+    with open_store(store, data_memory, background=False) as db:
+        removed, left = db.sweep_loads(directory), db.loads(directory)
+    print_result(
+        {"removed": [vars(each) for each in removed], "left": [vars(each) for each in left]},
+        as_json,
+        lambda: [
+            *(_about_load("removed", each) for each in removed),
+            *(_about_load("left", each) for each in left),
+            f"{counted(len(removed), 'load')} removed, {len(left)} left in {shown_place(directory)}",
+        ],
+    )
+
+
+def _about_load(what: str, found: FoundLoad) -> str:
+    return f"{what}: {found.name} ({found.state}, {found.table or 'unknown table'}, {found.size_bytes:,} bytes)"
 
 
 def _columns(path: Path, key: list[str], disk: tuple[str, ...]) -> list[tm.Column]:

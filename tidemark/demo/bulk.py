@@ -119,7 +119,7 @@ class Bulk:
             for name, path in (("bulk.orders", orders), ("bulk.lineitem", lines)):
                 began = self.clock.monotonic()
                 if self.spark is not None:
-                    rows = ts.load(db, self.spark.read.parquet(str(path)), name).rows
+                    rows = ts.load(db, path, name).rows
                 else:
                     rows = db.load(name, str(path))
                 self._print_timing(f"{name}, {rows:,} rows loaded", f"load {name}", began, rows)

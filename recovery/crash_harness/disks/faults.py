@@ -31,6 +31,8 @@ OPERATIONS = (
     "make_directory",
     "rename",
     "unlink",
+    "link",
+    "remove_tree",
     "list",
     "size",
     "lock",
@@ -40,7 +42,7 @@ OPERATIONS = (
 GROUPS = {
     "*": frozenset(OPERATIONS),
     "sync": frozenset({"fdatasync", "sync_directory"}),
-    "space": frozenset({"create", "pwrite", "truncate", "make_directory"}),
+    "space": frozenset({"create", "pwrite", "truncate", "make_directory", "link"}),
 }
 
 

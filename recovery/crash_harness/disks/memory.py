@@ -314,6 +314,22 @@ class _MemoryRaw(RawFiles):
             self.inode(name)
             self._unlink(*self._parent(name))
 
+    def link(self, name: str, source_name: str, source: RawFiles) -> bool:
+        if not isinstance(source, _MemoryRaw) or source._disk is not self._disk:
+            return False
+        with self._disk.mutex:
+            inode = self.inode(source_name)
+            directory, leaf = self._parent(name)
+            if leaf in directory.live:
+                raise OSError(errno.EEXIST, "exists")
+            self._link(directory, leaf, inode)
+            return True
+
+    def remove_tree(self, path: str) -> None:
+        with self._disk.mutex:
+            self._directory(path)
+            self._unlink(*self._parent(path))
+
     def names(self, path: str) -> tuple[str, ...]:
         with self._disk.mutex:
             return tuple(self._directory(path).live)

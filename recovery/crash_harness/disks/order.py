@@ -360,6 +360,14 @@ class _OrderRaw(RawWrapper):
             state.is_entry_unsynced = True
             state.renamed_between = {parent_of(source), parent_of(target)}
 
+    def link(self, name: str, source_name: str, source: RawFiles) -> bool:
+        with self._mutex:
+            self._check_alive("link", name)
+            is_linked = super().link(name, source_name, source)
+            if is_linked:
+                self._states[name] = _FileState(is_entry_unsynced=True)
+            return is_linked
+
     def unlink(self, name: str) -> None:
         with self._mutex:
             self._check_alive("unlink", name)

@@ -20,7 +20,7 @@ from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper, WrappedFil
 
 T = TypeVar("T")
 # The second argument of a call, as a field of its event.
-_FIELDS = (("truncate", "length"), ("rename", "target"))
+_FIELDS = (("truncate", "length"), ("rename", "target"), ("link", "target"))
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Event:
     """One call that reached the raw disk, or one mark.
 
     `data` is the bytes a write transferred; `digest` covers them, or the bytes a read returned. `length` is that of the
-    transfer, or the new size of a truncation. `target` is the new name of a rename; `error` is the name of the error
-    number.
+    transfer, or the new size of a truncation. `target` is the new name of a rename, or the other name of a link;
+    `error` is the name of the error number.
     """
 
     number: int
@@ -134,6 +134,10 @@ class Replay:
         elif event.operation == "unlink":
             # A handle stays usable after its name is gone, as on a real disk.
             raw.unlink(event.name)
+        elif event.operation == "link" and raw.exists(event.target):
+            raw.link(event.name, event.target, raw)
+        elif event.operation == "remove_tree":
+            raw.remove_tree(event.name)
         elif event.operation == "lock" and not self.files.exists("LOCK"):
             raw.create("LOCK")
 

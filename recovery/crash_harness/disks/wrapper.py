@@ -56,6 +56,14 @@ class RawWrapper(RawFiles):
     def unlink(self, name: str) -> None:
         self._call("unlink", name, self.inner.unlink, name)
 
+    def link(self, name: str, source_name: str, source: RawFiles) -> bool:
+        while isinstance(source, RawWrapper):
+            source = source.inner
+        return self._call("link", name, self.inner.link, name, source_name, source)
+
+    def remove_tree(self, path: str) -> None:
+        self._call("remove_tree", path, self.inner.remove_tree, path)
+
     def names(self, path: str) -> tuple[str, ...]:
         return self._call("list", path, self.inner.names, path)
 
