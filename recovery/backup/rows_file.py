@@ -38,7 +38,8 @@ IDENTITY = b"tidemark"  # key of the footer
 GROUP_ROWS = 131_072
 GROUP_BYTES = 64 << 20
 PAGE_ROWS = 20_000
-DICTIONARY_VALUES_MAX = 1_024
+FEW_VALUES_MAX = 1_024  # in the first page, of a column that gets a dictionary
+DECIMAL_DIGITS_MAX = 18  # that are stored as whole numbers
 NAME_MAX = 100
 LEVEL_FIELDS = 11
 
@@ -129,6 +130,21 @@ def hidden_columns(definition: TableDefinition) -> tuple[str, ...]:
     return (PLACE, EPOCH, AUTHOR, *values)
 
 
+def _has_few_values(column: Any) -> bool:
+    """Whether a column gets a dictionary. Most that do not are known by their first rows."""
+    if str(column.type) == "bool":
+        return False
+    return all(len(column.slice(0, rows).unique()) <= FEW_VALUES_MAX for rows in (2 * FEW_VALUES_MAX, PAGE_ROWS))
+
+
+def _is_number(kind: Any) -> bool:
+    """Whether Parquet stores values of a type as whole numbers of at most 64 bits."""
+    from pyarrow import types
+
+    is_short = types.is_decimal128(kind) and kind.precision <= DECIMAL_DIGITS_MAX
+    return is_short or types.is_integer(kind) or types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind)
+
+
 class _Sink(io.RawIOBase):
     """Collects the bytes of one range."""
 
@@ -215,35 +231,30 @@ class RowsWriter:
         self._end_range()
 
     def _open(self, first: pa.Table) -> Any:
-        """Return a writer. Columns with few values in the first rows get a dictionary."""
+        """Return a writer. Columns with few values in the first rows get a dictionary, other numbers are written as
+        differences: as small as with zstd, and several times faster to write and to read.
+        """
         import pyarrow as pa
         from pyarrow import parquet as pq
 
         self._begin(self.place)
-        few = [
-            name
-            for name, column in zip(first.column_names, first.columns, strict=True)
-            if name != PLACE
-            and not pa.types.is_boolean(column.type)
-            and len(column.slice(0, PAGE_ROWS).unique()) <= DICTIONARY_VALUES_MAX
-        ]
-        # Bounds of texts are of no use unless they are the key, or few: rows are not in their order.
+        columns = dict(zip(first.column_names, first.columns, strict=True))
+        few = [name for name, column in columns.items() if name != PLACE and _has_few_values(column)]
+        numbers = [name for name, column in columns.items() if name not in few and _is_number(column.type)]
+        packed = [name for name in columns if name not in numbers]
+        # Bounds of texts are of no use but in the key: rows are not in their order.
         texts = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
-        bounded = [
-            name
-            for name, kind in zip(first.column_names, first.schema.types, strict=True)
-            if name in few or name in self._format.definition.primary_key or kind not in texts
-        ]
+        key = self._format.definition.primary_key
         return pq.ParquetWriter(
             pa.PythonFile(self._sink, mode="w"),
             first.schema,
             version="2.6",
-            compression="zstd",
-            compression_level=1,
+            compression=dict.fromkeys(packed, "zstd"),
+            compression_level=dict.fromkeys(packed, 1),
             use_dictionary=few if first.num_rows else False,
-            column_encoding={PLACE: "DELTA_BINARY_PACKED"},
+            column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
             write_page_index=True,
-            write_statistics=bounded,
+            write_statistics=[name for name, column in columns.items() if name in key or column.type not in texts],
             write_page_checksum=True,
             store_decimal_as_integer=True,
             max_rows_per_page=PAGE_ROWS,
@@ -393,7 +404,13 @@ class RowsReader:
                 # Alone, since pyarrow would read the end of the last row group with it.
                 about = pq.ParquetFile(pa.BufferReader(tail)).metadata
                 self._check(about, store)
-                self._parquet = pq.ParquetFile(pa.PythonFile(self._file, mode="r"), metadata=about)
+                # What the file has once need not be decoded, and checked, for each row.
+                first = [
+                    about.row_group(0).column(number) for number in range(about.num_columns if len(ranges) > 1 else 0)
+                ]
+                once = [each.path_in_schema for each in first if each.has_dictionary_page]
+                source = pa.PythonFile(self._file, mode="r")
+                self._parquet = pq.ParquetFile(source, metadata=about, read_dictionary=once)
         except BaseException:
             self._file.leave()
             raise
