@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 
 from tidemark.engine.base.errors import Rejected
-from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.backup.chain import Chain
-from tidemark.recovery.backup.places import canonical_place
+from tidemark.recovery.backup.places import canonical_place, shown_place
 from tidemark.recovery.backup.plan import chosen_backup
 from tidemark.recovery.backup.rows_file import AUTHOR, EPOCH, FRAGMENT_SHIFT, PLACE, ROWID_MASK, hidden_columns
 from tidemark.recovery.backup.storage import at_place
@@ -25,7 +25,6 @@ from tidemark.recovery.spark.types import spark_schema
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.definition import TableDefinition
 
@@ -40,6 +39,7 @@ class BackupRows:
 
     definition: TableDefinition
     root: str  # of the place, as Spark names it
+    settings: dict[str, str]  # of the session, to read there
     names: list[str]  # of the rows files
     dead: Words  # $PLACE and $EPOCH of rows in them that are not taken; shape (rows, 2)
 
@@ -62,25 +62,52 @@ def rows_of_backup(place: Any, table: str | None, number: int | None) -> BackupR
                 continue
             chain = Chain(files, manifest.store, definition, levels)
             for content in chain.contents:
-                names.append(content.level.place.name)
+                names.append(content.level.name)
                 dead.append(chain.dead_rows(content))
-        return BackupRows(definition, _root(files, place), names, np.concatenate(dead))
+    return BackupRows(definition, *spark_place(place), names, np.concatenate(dead))
 
 
-def _root(files: Files, place: str) -> str:
-    if isinstance(files, PosixFiles):
-        return f"file:{files.directory}"
-    scheme, _, rest = place.partition("://")
-    return f"{'s3a' if scheme == 's3' else scheme}://{rest}"
+def spark_place(place: str) -> tuple[str, dict[str, str]]:
+    """Return a canonical place as Spark names it, without secrets, and settings of the session with what was left out.
+    Spark shows paths in plans and logs; of settings it hides values.
+
+    Raises: Rejected for secrets that have no setting here.
+    """
+    if place.startswith("/"):
+        return f"file:{place}", {}
+    parts = urlsplit(place)
+    query = dict(parse_qsl(parts.query))
+    user, _, host = parts.netloc.rpartition("@")
+    if parts.scheme == "s3":
+        prefix = f"fs.s3a.bucket.{host}"
+        key, _, secret = user.partition(":")
+        found = {
+            "access.key": unquote(key),
+            "secret.key": unquote(secret),
+            "endpoint": query.get("endpoint_override", ""),
+            "endpoint.region": query.get("region", ""),
+            "path.style.access": "true" if "endpoint_override" in query else "",
+            "connection.ssl.enabled": "false" if query.get("scheme") == "http" else "",
+        }
+        return f"s3a://{host}{parts.path}", {f"{prefix}.{name}": value for name, value in found.items() if value}
+    if ":" in user or parts.query:
+        raise Rejected(
+            f"Spark would show the secrets of {shown_place(place)}; leave them out of the place, and set"
+            f" spark.hadoop.fs.{parts.scheme}… for them in ts.session(settings=)",
+            place=shown_place(place),
+        )
+    return place, {}
 
 
 def frame_of(spark: SparkSession, rows: BackupRows, hidden: bool) -> DataFrame:
     """Return the rows as a DataFrame. hidden: with `$ROWID`, `$EPOCH`, `$AUTHOR` and `$FRAGMENT` after the columns."""
     import pyarrow as pa
-    from pyspark.sql.functions import broadcast, col
+    from pyspark.sql.functions import broadcast, col, shiftright
 
     columns = rows.definition.columns
     schema = spark_schema(columns, hidden_columns(rows.definition))
+    for name, value in rows.settings.items():
+        spark.conf.set(name, value)
     paths = [_PATTERN.sub(r"\\\g<0>", f"{rows.root}/{name}") for name in rows.names]
     frame = spark.read.schema(schema).options(**CHECKED).parquet(*paths)
     if rows.dead.size:
@@ -91,7 +118,7 @@ def frame_of(spark: SparkSession, rows: BackupRows, hidden: bool) -> DataFrame:
         place = col(_quoted(PLACE))
         wanted.append(place.bitwiseAND(ROWID_MASK).alias("$ROWID"))
         wanted += [col(_quoted(EPOCH)), col(_quoted(AUTHOR))]
-        wanted.append((place / (1 << FRAGMENT_SHIFT)).cast("long").alias("$FRAGMENT"))
+        wanted.append(shiftright(place, FRAGMENT_SHIFT).alias("$FRAGMENT"))
     return frame.select(*wanted)
 
 
