@@ -19,6 +19,7 @@ import pytest
 
 import tidemark as tm
 from tests.engine.arena_check import check_arena
+from tests.node_group.pair import Pair
 from tests.point.support import EVERY, World, edge, outcome, value, wrong
 from tests.seeds import fresh_seeds
 from tests.shares import few
@@ -46,6 +47,7 @@ from tidemark.engine.programs.expressions import Arithmetic, Compare, Constant, 
 from tidemark.engine.schema.types import Decimal, Floating, Integer
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.txn.before_images_kernels import set_capture
+from tidemark.read_tracking import TrackingTransaction
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 WORDS = (S_TXID, S_TICK, S_TICK_EPOCH, S_REDO_FREE, S_REDO_RESERVED, S_COPY_RESERVED, S_INDEX_GENERATION)
@@ -89,11 +91,14 @@ class Side:
 
     def __init__(self, seed: int, is_quick: bool, types: list[ColumnType], durability: str) -> None:
         self.files = MemoryFiles()
-        self.db = open_memory(self.files, durability=durability, snapshot_memory="64 KiB" if seed % 5 == 1 else "8 MiB")
+        options = {"durability": durability, "snapshot_memory": "64 KiB" if seed % 5 == 1 else "8 MiB"}
+        self.pair = Pair((self.files, MemoryFiles()), **options) if seed % 7 == 3 else None  # a node of a group
+        self.db = open_memory(self.files, **options) if self.pair is None else self.pair.primary
+        self.tracks_reads = seed % 6 == 4
         self.compared_lsn = 0  # what of the log on disk was compared before
         self.is_quick = is_quick
-        options = {"partition": tm.HashPartition(3)} if seed % 4 == 1 else {}
-        self.world: Any = World(self.db, random.Random(seed), types, **options)
+        partition = {"partition": tm.HashPartition(3)} if seed % 4 == 1 else {}
+        self.world: Any = World(self.db, random.Random(seed), types, **partition)
         if seed % 3 == 1:  # as a binlog does
             set_capture(self.db.parts.store.mem, self.table.handle, seed % 2 + 1)
         self.txn: Any = None
@@ -104,6 +109,14 @@ class Side:
     @property
     def table(self) -> Any:
         return self.db["t"].table.newest
+
+    def transaction(self) -> Any:
+        """A transaction, which logs its exclusive reads or not."""
+        if not self.tracks_reads:
+            return self.db.transaction()
+        txn = TrackingTransaction(self.db.parts.store)
+        txn.owner = self.db
+        return txn
 
     def do(self, call: Callable[[Side], Any]) -> Any:
         """The outcome of a call, made by kernels or not."""
@@ -170,7 +183,7 @@ class Twins:
     def do(self, what: str, call: Callable[[Side], Any]) -> Any:
         self.log.append(what)
         quick, general = (side.do(call) for side in self.sides)
-        assert quick == general, self.log[-5:]
+        assert quick == general, (self.log[-5:], quick, general)
         states = [side.state() for side in self.sides]
         assert states[0] == states[1], self.log[-5:]
         return quick
@@ -199,6 +212,8 @@ class Twins:
             assert side.db.check()["problems"] == []
             check_arena(side.db)
             side.db.sync()
+            if side.pair is not None:
+                side.pair.verify()
         shown = [open_memory(side.files.kill(), durability="epoch") for side in self.sides]
         rows = [sorted(repr(row) for row in db["t"].scan()) for db in shown]
         assert rows[0] == rows[1] == sorted(repr(row) for row in self.quick.db["t"].scan())
@@ -445,7 +460,7 @@ class Twins:
         if self.quick.txn is None or self.quick.txn.is_ended:
 
             def begin(side: Side) -> None:
-                side.txn = side.db.transaction()
+                side.txn = side.transaction()
 
             self.do("begin", begin)
             return
