@@ -670,6 +670,28 @@ def test_a_row_that_is_refused_ends_a_record_of_inserts(is_quick: bool, made: Co
     side.db.close()
 
 
+@pytest.mark.parametrize("is_accepted", [False, True])
+@pytest.mark.parametrize("is_quick", [False, True])
+def test_a_condition_is_a_savepoint_to_the_locks_before_it(
+    is_quick: bool, is_accepted: bool, made: Counter[Any]
+) -> None:
+    """After a savepoint a lock stays beside the change of its row. The kernel made such a lock the change itself, so
+    operations ended in another order than those of the general path, and slots became free in another order.
+    """
+    side = Side(0, is_quick, [tm.Int64], "epoch")
+    table = side.db.create_table("r", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+    table.insert_many([(0, 0), (1, 1)])
+    with side.db.transaction() as side.txn:
+        side.do(lambda side: side.txn.get("r", 0, lock="exclusive"))
+        found = side.do(lambda side: side.txn.update("r", 1, {"n": 2}, tm.col("n") == int(is_accepted)))
+        assert found[0][1] == f"({is_accepted},)"
+        side.do(lambda side: side.txn.delete("r", 0))
+        assert int(side.txn.mem[side.txn.desc + X_OPS]) == 3
+    assert made["txn", True, MODE_UPDATE, 1 if is_accepted else 2] == is_quick
+    side.txn = None
+    side.db.close()
+
+
 def test_a_plan_that_knows_no_new_index_changes_nothing(made: Counter[Any]) -> None:
     """A call may hold the plan of a moment ago when another thread makes an index."""
     db = open_memory(durability="epoch")
