@@ -390,11 +390,11 @@ def test_threads_that_upsert_the_same_new_keys_lose_no_count(index: str | None, 
 
 
 STATEMENTS = {
-    "insert": "insert into u values (?1, ?2, ?3)",
-    "update": "update u set email = ?2 where id = ?1 and ?3 >= 0",
-    "delete": "delete from u where id = ?1 and ?2 is ?2 and ?3 >= 0",
-    "count": "insert into u values (?1, ?2, ?3) on conflict (email) do update set n = n + 1",
-    "replace": "insert into u values (?1, ?2, ?3) on conflict (id)"
+    "insert": "insert into u values (:id, :email, :n)",
+    "update": "update u set email = :email where id = :id",
+    "delete": "delete from u where id = :id",
+    "count": "insert into u values (:id, :email, :n) on conflict (email) do update set n = n + 1",
+    "replace": "insert into u values (:id, :email, :n) on conflict (id)"
     " do update set email = excluded.email, n = excluded.n",
 }
 
@@ -426,7 +426,7 @@ def test_random_changes_are_accepted_and_refused_as_sqlite_does(seed: int) -> No
         row = (rng.randrange(30), rng.choice([None, f"e{rng.randrange(40)}"]), rng.randrange(5))
         kind = rng.choice(sorted(STATEMENTS))
         try:
-            other.execute(STATEMENTS[kind], row)
+            other.execute(STATEMENTS[kind], dict(zip(("id", "email", "n"), row, strict=True)))
             is_taken = True
         except sqlite3.IntegrityError:
             is_taken = False
