@@ -21,7 +21,7 @@ from tidemark.engine.log import redo_layout as redo
 from tidemark.engine.log.group_layout import GROUP
 from tidemark.engine.log.load_layout import LOAD_MANIFEST
 from tidemark.engine.log.spool_layout import SPOOL_BLOCK
-from tidemark.engine.rows.backup_layout import ARCHIVE_SEGMENT, BACKUP_LEVEL, BACKUP_MANIFEST
+from tidemark.engine.rows.backup_layout import ARCHIVE_SEGMENT, BACKUP_UNIT
 from tidemark.engine.rows.lcp_layout import LCP_BLOCK, LCP_CONTROL
 from tidemark.engine.schema import row_layout as row
 from tidemark.engine.schema.catalog_layout import CATALOG_SEAL, CATALOG_VALUE
@@ -46,8 +46,7 @@ STRUCTURES: dict[str, np.dtype[Any]] = {
     "extents": EXTENTS,
     "spool block": SPOOL_BLOCK,
     "load manifest": LOAD_MANIFEST,
-    "backup level": BACKUP_LEVEL,
-    "backup manifest": BACKUP_MANIFEST,
+    "backup unit": BACKUP_UNIT,
     "archive segment": ARCHIVE_SEGMENT,
     "view": VIEW,
     **binlog.STRUCTURES,

@@ -22,7 +22,7 @@ from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.schema.partition import ListPartition, RangePartition
 from tidemark.engine.schema.types_base import counted, shown
-from tidemark.scans import NO_INDEX, By, ByIndex, Scan, grouping
+from tidemark.scans import By, ByIndex, Scan, by_index, grouping
 
 if TYPE_CHECKING:
     import polars as pl
@@ -61,7 +61,7 @@ def index_counters(table: Table) -> dict[str, Any]:
     return {"indexes": found} if found else {}
 
 
-@types_memory_errors()
+@types_memory_errors(exclude=("scan",))
 class TableReads(ABC):
     """The reading calls that tables of a store, of a snapshot and of a store in another process share."""
 
@@ -134,9 +134,11 @@ class TableReads(ABC):
             >>> db["item"].scan(where=tm.col("name").isin(["pen", "bag"])).sum("stock")
             10
         """
-        is_plain = index is lower is upper is prefix is None and reverse is False
-        by = NO_INDEX if is_plain else ByIndex(index, lower, upper, prefix, reverse)
-        return self._scan(columns, limit, partitions, where, by, progress)
+        by = by_index(index, lower, upper, prefix, reverse)
+        try:
+            return self._scan(columns, limit, partitions, where, by, progress)
+        except MemoryError as error:
+            raise memory_error(error) from error
 
     @abstractmethod
     def _scan(self, columns: Any, limit: Any, partitions: Any, where: Where, by: ByIndex, progress: Any) -> Scan: ...
@@ -682,8 +684,9 @@ class TableHandle(WritableTable):
 
     def _scan(self, columns: Any, limit: Any, partitions: Any, where: Where, by: ByIndex, progress: Any) -> Scan:
         self._check_usable()
-        given = (columns, limit, None, partitions, where, by, progress)
-        scan = Scan(self.table.newest, None, *given, failure=self._failure, watch=self._watch)
+        table, watch = self.table.newest, self._watch
+        # By place: names and defaults cost as much as a lookup.
+        scan = Scan(table, None, columns, limit, None, partitions, where, by, progress, False, self._failure, watch)
         scan.owner = self._owner
         return scan
 

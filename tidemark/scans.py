@@ -98,6 +98,12 @@ class ByIndex(NamedTuple):
 NO_INDEX = ByIndex()
 
 
+def by_index(name: str | None, lower: Any, upper: Any, prefix: Any, reverse: bool) -> ByIndex:
+    """Return what the arguments of a call say of an index; NO_INDEX, which costs nothing, if they say nothing."""
+    is_plain = name is lower is upper is prefix is None and reverse is False
+    return NO_INDEX if is_plain else ByIndex(name, lower, upper, prefix, reverse)
+
+
 Progress = Callable[[int, int, str], None]
 By = str | Sequence[str] | Mapping[str, str | Expression] | None
 
@@ -121,7 +127,7 @@ class _Rows(itertools.chain[Any]):
         deque(self, maxlen=0)  # the rows of the list it was in
 
 
-@types_memory_errors("_decoded_rows", "_lists", "_locked", "__iter__", "__next__", "__arrow_c_stream__")
+@types_memory_errors("_decoded_rows", "_lists", "_locked", "__next__", "__arrow_c_stream__", exclude=("count",))
 class Scan:
     """One scan of one table; no row is read yet. Iterate over it once, convert it, or aggregate its rows.
 
@@ -190,7 +196,7 @@ class Scan:
         self._where = where
         found = None
         if names is None and lock is None and self._plain == self._columns and not self._is_copied:
-            if where is not None and by.is_unbounded:
+            if where is not None and (by is NO_INDEX or by.is_unbounded):
                 found = select(table, where, self._columns, by.name)
             elif where is None and by.name is not None and by.may_be_few(limit):
                 found = select_range(table, self._columns, by.name, by.lower, by.upper, by.prefix)
@@ -590,8 +596,11 @@ class Scan:
             >>> db["item"].scan(where=tm.col("stock") > 4).count()
             2
         """
-        few = self._few_rows() if column is None else None
-        return len(few) if few is not None else int(self._added_up({"value": ("count", column)})[0])
+        try:
+            few = self._few_rows() if column is None else None
+            return len(few) if few is not None else int(self._added_up({"value": ("count", column)})[0])
+        except MemoryError as error:
+            raise self.out_of_memory(error) from error
 
     def sum(self, column: str | Expression) -> Any:
         """Return the sum of the values that are not NULL, exact for integers and decimals; None if there is none.
@@ -667,8 +676,11 @@ class Scan:
     def __iter__(self) -> Iterator[Any]:
         if self._lock is not None:
             return self._locked()
-        rows = self._selected(self._select, self._limit)
-        return _Rows.of(self._lists()) if rows is ... else _Rows(rows)
+        try:
+            rows = self._selected(self._select, self._limit)
+            return _Rows.of(self._lists()) if rows is ... else _Rows(rows)
+        except MemoryError as error:
+            raise self.out_of_memory(error) from error
 
     def _lists(self) -> Generator[Iterable[Any], None, None]:
         """Yield the rows, some hundreds at a time."""

@@ -20,7 +20,7 @@ from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.txn.transaction import Transaction as EngineTransaction
-from tidemark.scans import By, ByIndex, Scan, grouping
+from tidemark.scans import By, Scan, by_index, grouping
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -470,7 +470,7 @@ class Transaction(EngineTransaction):
         if lock is not None or skip_locked:
             self._check_lock(lock, skip_locked)
         self.check()
-        by = ByIndex(index, lower, upper, prefix, reverse)
+        by = by_index(index, lower, upper, prefix, reverse)
         kind = self._scan_class(lock)
         return kind(self.store.table(table), self, columns, limit, lock, partitions, where, by, progress, skip_locked)
 

@@ -35,9 +35,35 @@ def return_indexes(mem, txn, fragment, until, entries):
 
 @helper
 def release_index_entries(mem, txn, fragment, entries):
-    """Return the reservations of an operation that is committed or undone."""
+    """Return the reservations of an operation that is committed."""
     if mem[fragment + A.F_INDEXES] != 0:
         return_indexes(mem, txn, fragment, mem[mem[fragment + A.F_INDEXES] + X.XL_COUNT], entries)
+
+
+@helper
+def cancel_index_entries(mem, txn, fragment, entries):
+    """Return the reservations of an operation that is refused or undone: its commit does not change these entries."""
+    if mem[fragment + A.F_INDEXES] != 0:
+        cancel_indexes(mem, txn, fragment, mem[mem[fragment + A.F_INDEXES] + X.XL_COUNT], entries)
+
+
+@helper
+def cancel_indexes(mem, txn, fragment, until, entries):
+    """Cancel an operation's reservations in the first `until` indexes of the list."""
+    indexes = mem[fragment + A.F_INDEXES]
+    for i in range(until):
+        if mem[mem[indexes + X.XL_FIRST + i] + X.I_BIRTH] <= mem[txn + A.X_GENERATION]:
+            mem[txn + A.X_INDEXED] -= changed_entries(entries)
+    if entries > 0:
+        return_indexes(mem, txn, fragment, until, entries)
+
+
+@helper
+def changed_entries(entries):
+    """Return the most entries of one index that the commit of an operation changes: each of its `entries` new ones may
+    replace one; 0 is an operation that only removes one.
+    """
+    return 2 * entries if entries > 0 else 1
 
 
 @helper
@@ -51,9 +77,9 @@ def reserve_index_entries(mem, txn, fragment, entries):
         if mem[tree + X.I_BIRTH] > mem[txn + A.X_GENERATION]:
             continue
         if entries > 0 and mem[tree + X.I_UNIQUE] == 0 and reserve_entries(mem, tree, entries) != A.OK:
-            return_indexes(mem, txn, fragment, i, entries)
+            cancel_indexes(mem, txn, fragment, i, entries)
             return A.ST_MEMORY
-        mem[txn + A.X_INDEXED] += 1 + entries
+        mem[txn + A.X_INDEXED] += changed_entries(entries)
     return A.OK
 
 

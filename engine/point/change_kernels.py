@@ -105,8 +105,9 @@ def change(mem, plan, txn, buf, image, mode, key, changes, where, trees, given, 
         if status != A.OK:
             return status, False
         verdict = judge(mem, plan, txn, buf, fragment, rowid, image, program, rows, work)
+        mem[txn + A.X_SAVEPOINTS] += 1  # as the savepoint of the general path does
         if verdict == P.VERDICT_REFUSED:
-            mem[txn + A.X_RUN] = 0  # as the savepoint of the general path does
+            mem[txn + A.X_RUN] = 0  # that too
             return touch_row(mem, txn, buf, fragment, rowid, A.MODE_LOCK, None), True
         if verdict != P.VERDICT_OK:
             return A.ST_DROPPED, False

@@ -10,31 +10,11 @@ import numpy as np
 
 from tidemark.engine.sealed.sealed_layout import SEAL_FIELDS
 
-BACKUP_LEVEL_WORDS = 24
-BACKUP_MANIFEST_WORDS = 16
+BACKUP_UNIT_WORDS = 16
 ARCHIVE_WORDS = 512  # one sector of the log: groups after it stay aligned
 BACKUP_UNIT_WORDS_MIN = 32
 
-BACKUP_LEVEL = np.dtype(
-    [
-        *SEAL_FIELDS,
-        ("backup", "<u8"),
-        ("table_id", "<u4"),
-        ("fragment", "<u4"),
-        ("epoch", "<u8"),  # the rows are as at the end of this epoch
-        ("since", "<u8"),  # only rows changed after the end of this epoch; 0: all
-        ("timeline", "<u8"),
-        ("slots", "<u4"),  # of a page
-        ("table_version", "<u4"),
-        ("entries", "<u8"),  # rows in the Parquet file
-        ("groups", "<u8"),  # its row groups
-        ("size_bytes", "<u8"),  # of the Parquet file
-        ("rows", "<u8"),  # of the fragment at the end of the epoch, in this file or not
-        ("body_bytes", "<u8"),
-        ("reserved", "<u8", (8,)),
-    ]
-)
-BACKUP_MANIFEST = np.dtype(
+BACKUP_UNIT = np.dtype(
     [
         *SEAL_FIELDS,
         ("backup", "<u8"),
@@ -59,7 +39,6 @@ ARCHIVE_SEGMENT = np.dtype(
     ]
 )
 
-assert BACKUP_LEVEL.itemsize == BACKUP_LEVEL_WORDS * 8
-assert BACKUP_MANIFEST.itemsize == BACKUP_MANIFEST_WORDS * 8
+assert BACKUP_UNIT.itemsize == BACKUP_UNIT_WORDS * 8
 assert ARCHIVE_SEGMENT.itemsize == ARCHIVE_WORDS * 8
-assert BACKUP_LEVEL.fields is not None and BACKUP_LEVEL.fields["backup"][1] == 40
+assert BACKUP_UNIT.fields is not None and BACKUP_UNIT.fields["backup"][1] == 40

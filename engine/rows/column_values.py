@@ -62,6 +62,10 @@ def conform(array: pa.Array, column: Column, table: str, first_row: int, is_key:
     kind = column.type
     array = plain_array(array)
     if pa.types.is_dictionary(array.type) and (not isinstance(kind, Enum) or array.dictionary.null_count):
+        if isinstance(kind, (Char, VarChar)) and (column.nullable or not array.null_count):
+            known = _known_values(array.dictionary, kind)
+            if known is not None:
+                return known.take(array.indices)
         array = array.dictionary_decode()
     if pa.types.is_null(array.type) or (array.null_count and array.null_count == len(array)):
         array = pa.nulls(len(array), pa.string() if isinstance(kind, Enum) else kind.arrow_type())
@@ -279,6 +283,16 @@ def _strings(array: pa.Array, kind: Any) -> Any:
     # Arrow readers may not have checked UTF-8; invalid text could be written but not read back.
     array.validate(full=True)
     return array
+
+
+def _known_values(dictionary: pa.Array, kind: Any) -> Any:
+    """Return the values of a dictionary if all of them fit, else None: then those that rows have must be looked at."""
+    import pyarrow as pa
+
+    try:
+        return None if dictionary.null_count else _conform_text(dictionary, kind)
+    except (TypeMismatch, pa.ArrowInvalid):
+        return None
 
 
 def _longest(lengths: Any) -> int:

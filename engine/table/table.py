@@ -295,9 +295,12 @@ class Table:
         """Return the parts of the index of this name, one or two. Raises: NoSuchIndex."""
         found = self._parts_of(name) if isinstance(name, str) else []
         if not found:
-            what = alternatives(name, dict.fromkeys([*self.indexes, *self.uniques]))
-            raise NoSuchIndex(f"table {self.name} has no index {name!r}; {what}", table=self.name, index=name)
+            raise self._no_index(name)
         return found
+
+    def _no_index(self, name: str) -> NoSuchIndex:
+        what = alternatives(name, dict.fromkeys([*self.indexes, *self.uniques]))
+        return NoSuchIndex(f"table {self.name} has no index {name!r}; {what}", table=self.name, index=name)
 
     def _parts_of(self, name: str) -> list[AnyIndex]:
         parts = (self.indexes.get(name), self.uniques.get(name))
@@ -308,7 +311,9 @@ class Table:
         found = self.indexes.get(name) if isinstance(name, str) else None
         if found is not None:
             return found
-        self.parts_of(name)
+        # Asked of the definition: the other part may be there alone while the index is being published or removed.
+        if not any(each.name == name and not each.is_ordered for each in self.definition.indexes):
+            raise self._no_index(name)
         raise Unsupported(
             f"index {name} of {self.name} is unique and finds whole keys only; use get() or get_many() with index=,"
             " or make the index with ordered=True",
@@ -321,7 +326,8 @@ class Table:
         found = self.uniques.get(name) if isinstance(name, str) else None
         if found is not None:
             return found
-        self.parts_of(name)
+        if not any(each.name == name and not each.is_unique for each in self.definition.indexes):
+            raise self._no_index(name)
         raise Unsupported(
             f"index {name} of {self.name} is not unique and finds no single rows; scan with index=",
             table=self.name,

@@ -8,7 +8,7 @@ locks. Nothing of a rollback reaches the disk.
 
 from __future__ import annotations
 
-from tidemark.engine.index.changes_kernels import release_index_entries
+from tidemark.engine.index.changes_kernels import cancel_index_entries
 from tidemark.engine.index.unique_changes_kernels import remove_inserted, remove_updated
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log import redo_layout as L
@@ -42,7 +42,7 @@ def abort_insert(mem, txn, operation):
         mem[row] = mem[row] & A.KEPT_BITS
         free_slot(mem, fragment, rowid)
     mem[fragment + A.F_RESERVED_ROWS] -= count
-    release_index_entries(mem, txn, fragment, count)
+    cancel_index_entries(mem, txn, fragment, count)
     return status
 
 
@@ -67,7 +67,9 @@ def abort_one(mem, txn, buf, operation, until):
     if mem[operation + A.O_VAR] != 0:
         free_var(mem, fragment, mem[operation + A.O_VAR])
     if kind == L.KIND_UPDATE:
-        release_index_entries(mem, txn, fragment, 1)
+        cancel_index_entries(mem, txn, fragment, 1)
+    elif kind == L.KIND_DELETE:
+        cancel_index_entries(mem, txn, fragment, 0)
     previous = mem[operation + A.O_PREVIOUS]
     if word & A.OP_REINSERT and until != 0:
         restore_delete(mem, buf, previous)

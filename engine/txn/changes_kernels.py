@@ -9,7 +9,7 @@ transaction's buffer. Nothing here is visible to other transactions.
 from __future__ import annotations
 
 from tidemark.engine.index import index_layout as X
-from tidemark.engine.index.changes_kernels import place_of, release_index_entries, reserve_index_entries
+from tidemark.engine.index.changes_kernels import cancel_index_entries, place_of, reserve_index_entries
 from tidemark.engine.index.unique_changes_kernels import point_taken_entries, remove_taken, take_entries, uniques_of
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.words_kernels import move_words
@@ -164,7 +164,7 @@ def reserve_row(mem, txn, buf, fragment, tag, images, at, disk):
             else:
                 remove_taken(mem, indexes, mem[indexes + X.XL_COUNT], 0)
     if status != A.OK:
-        release_index_entries(mem, txn, fragment, 1)
+        cancel_index_entries(mem, txn, fragment, 1)
     return status
 
 
@@ -249,7 +249,7 @@ def put_indexed(mem, txn, buf, fragment, rowid, row, images, at, flags, disk, re
             if status != A.OK:
                 remove_taken(mem, indexes, mem[indexes + X.XL_COUNT], place)
     if status != A.OK:
-        release_index_entries(mem, txn, fragment, 1)
+        cancel_index_entries(mem, txn, fragment, 1)
     return status
 
 
@@ -314,7 +314,7 @@ def touch_update(mem, txn, buf, fragment, rowid, row):
         return A.ST_MEMORY
     status = put_current(mem, txn, buf, fragment, rowid, row, again)
     if status != A.OK:
-        release_index_entries(mem, txn, fragment, 1)
+        cancel_index_entries(mem, txn, fragment, 1)
         mem[txn + A.X_USED] = used
     return status
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tidemark.engine.disk.parts_kernels import restore_reserved, unplan_part
 from tidemark.engine.index import index_layout as X
-from tidemark.engine.index.changes_kernels import release_index_entries, reserve_index_entries
+from tidemark.engine.index.changes_kernels import cancel_index_entries, reserve_index_entries
 from tidemark.engine.index.unique_changes_kernels import point_taken_entries, remove_taken, take_entries, uniques_of
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
@@ -204,7 +204,7 @@ def reserve_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
             else:
                 remove_taken(mem, indexes, mem[indexes + X.XL_COUNT], 0)
     if status != A.OK:
-        release_index_entries(mem, txn, fragment, 1)
+        cancel_index_entries(mem, txn, fragment, 1)
     return status
 
 

@@ -227,15 +227,15 @@ class LockTable:
         self._sleep(txn, waiter, deadline, row)
 
     def _refuse_own(self, txn: Place, holders: set[Place], row: LockedRow) -> None:
-        for holder in holders:
-            if holder.thread == txn.thread:
-                raise Rejected(
-                    f"{row.text}: this thread holds the lock in transaction {holder.txid:#x}; commit or roll it back"
-                    " first",
-                    table=row.table,
-                    key=row.key,
-                    holder=holder.txid,
-                )
+        own = [holder.txid for holder in holders if holder.thread == txn.thread]
+        if own:
+            holder = min(own)  # the same one each time, however many share the lock
+            raise Rejected(
+                f"{row.text}: this thread holds the lock in transaction {holder:#x}; commit or roll it back first",
+                table=row.table,
+                key=row.key,
+                holder=holder,
+            )
 
     def _evidence(self, row: LockedRow, holders: set[Place]) -> dict[str, Any]:
         """Return the fields of an error about a lock: the row, and the transaction that has held locks for longest."""

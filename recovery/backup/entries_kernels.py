@@ -1,7 +1,4 @@
-"""Entries of tables with disk columns: those of a scan in the form of files, and those of a backup as REDO records.
-
-The format of entries is that of a local checkpoint; the disk part follows the image.
-"""
+"""Entries of tables with disk columns as REDO records: entries of a local checkpoint, the disk part after the image."""
 
 # mypy: ignore-errors
 
@@ -13,45 +10,11 @@ from tidemark.engine.log import redo_layout as L
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows import lcp_layout as E
 from tidemark.engine.rows.lcp_kernels import whole_entry_words
-from tidemark.engine.schema import row_layout as R
 from tidemark.recovery.backup import entries_layout as I
 
 _entry_table = helper(E.entry_table)
 _entry_fragment = helper(E.entry_fragment)
 _pack_kind = helper(L.pack_kind)
-
-
-@kernel("int64(int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1])", nogil=True)
-def append_entries(words, offsets, fixed, has_var, stop, out, state):
-    """Copy the entries of rows [state[B_NEXT], stop) of a table with disk columns to out[state[B_USED]:], with a disk
-    reference of 0. offsets: those of the images in `words`.
-
-    fixed, has_var: the shape of an image by the definition; a var part that the table got later is omitted. Return OK,
-    or ST_SPACE - words needed at row state[B_NEXT].
-    """
-    while state[I.B_NEXT] < stop:
-        image = offsets[state[I.B_NEXT]]
-        part = fixed
-        if has_var:
-            part += words[image + fixed] & A.VAR_WORDS_MASK
-        rest = image + part
-        head = words[rest]
-        if not has_var and (
-            (head >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK or head & A.VAR_WORDS_MASK == R.VAR_HEADER_WORDS
-        ):
-            rest += head & A.VAR_WORDS_MASK
-        disk = words[rest] & A.VAR_WORDS_MASK
-        need = A.ENTRY_WORDS + part + disk
-        place = state[I.B_USED]
-        if place + need > out.size:
-            return A.ST_SPACE - need
-        move_words(words, image - A.ENTRY_WORDS, out, place, A.ENTRY_WORDS + part)
-        out[place + A.ENTRY_WORDS + fixed - 1] = 0
-        move_words(words, rest, out, place + A.ENTRY_WORDS + part, disk)
-        state[I.B_USED] = place + need
-        state[I.B_ENTRIES] += 1
-        state[I.B_NEXT] += 1
-    return A.OK
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1])", nogil=True)

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base.errors import RedoDamaged
+from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import OK, ST_DUPLICATE, ST_SPACE
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
-from tidemark.recovery.backup.chain import Chain, impossible
+from tidemark.recovery.backup.chain import Chain, impossible, shape_of
 from tidemark.recovery.backup.restore_kernels import fold_changes, list_changes, merge_rows, put_new_rows
 from tidemark.recovery.backup.restore_layout import (
     D_ROWID,
@@ -28,7 +29,6 @@ from tidemark.recovery.backup.restore_layout import (
     R_USED,
     RESTORE_STATE_WORDS,
     ROW_WORDS,
-    SHAPE_WORDS,
 )
 from tidemark.recovery.backup.rows_file import Level
 from tidemark.recovery.backup.split import read_section
@@ -37,12 +37,11 @@ from tidemark.recovery.local_checkpoint.data_file import FOLDER, DataFileWriter,
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
-    from tidemark.engine.table.table import Table
     from tidemark.recovery.backup.level_file import LevelFile
     from tidemark.recovery.backup.restore_task import RestoreTask
-    from tidemark.recovery.backup.split import Section
 
-_NOTHING: Words = np.zeros(0, dtype=np.int64)
+# What a part of a task says of its fragment, in the order of `shape_of`.
+PART_SHAPE = ("fixed_words", "has_var", "var_since", "key_words", "table_id", "fragment", "slots")
 
 
 @dataclass
@@ -54,22 +53,6 @@ class Written:
     blocks: int
     size_bytes: int
     operations: int
-
-
-def part_of(table: Table, number: int, slots: int, levels: list[Level], sections: list[Section]) -> dict[str, Any]:
-    """Return a fragment as an entry of a task; plain values. table: as it is after the restore."""
-    layout = table.format.layout
-    return {
-        "table_id": table.table_id,
-        "fragment": number,
-        "fixed_words": layout.fixed_words,
-        "has_var": int(layout.has_var),
-        "var_since": layout.var_since,
-        "key_words": 0 if layout.key_in_var else layout.key_words,
-        "slots": slots,
-        "levels": [level.values() for level in levels],
-        "sections": sections,
-    }
 
 
 def attempt_name(lcp_id: int, table_id: int, fragment: int, attempt: str) -> str:
@@ -87,7 +70,7 @@ def write_fragment(
 ) -> Written:
     """Write the data file of a fragment. Durable on return: its content.
 
-    place: of the backups. target: files of the new store. part: as from `part_of`. attempt: makes the name unique.
+    place: of the backups. target: files of the new store. part: as from `parts_of`. attempt: makes the name unique.
     advance: called with the number of rows done since the last call.
 
     Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile, RedoDamaged, StorageFull. The caller removes the
@@ -123,17 +106,14 @@ class _Merger:
         self._part = part
         self._writer = writer
         self._advance = advance
-        levels = [Level.of(part["table_id"], part["fragment"], values) for values in part["levels"]]
+        levels = [Level.of(values) for values in part["levels"]]
         self._chain = None
         if levels:
-            definition = task.definition(part["table_id"])
-            self._chain = Chain(place, bytes.fromhex(task.source), definition, levels)
-        self._shape: Words = np.zeros(SHAPE_WORDS, dtype=np.int64)
-        names = ("fixed_words", "has_var", "var_since", "key_words", "table_id", "fragment", "slots")
-        self._shape[: len(names)] = [part[name] for name in names]
+            self._chain = Chain(place, bytes.fromhex(task.source), task.definition(part["table_id"]), levels)
+        self._shape = shape_of(*(part[name] for name in PART_SHAPE))
         self._state: Words = np.zeros(RESTORE_STATE_WORDS, dtype=np.int64)
-        self._changes = _NOTHING
-        self._folded = _NOTHING
+        self._changes = NOTHING
+        self._folded = NOTHING
         self.operations = 0
 
     def run(self) -> None:
@@ -150,7 +130,7 @@ class _Merger:
         """Return the fragment's changes in the order of the log."""
         sections = self._part["sections"]
         if not sections:
-            return _NOTHING
+            return NOTHING
         store = self._task.identity[0]
         pieces = [
             words[BLOCK_HEADER_WORDS:stop].copy()
@@ -163,8 +143,8 @@ class _Merger:
         """Return the changes, and their result folded to one change per row. Raises: RedoDamaged."""
         state, shape = self._state, self._shape
         if not changes.size:
-            return _NOTHING, _NOTHING
-        status = int(list_changes(changes, changes.size, shape, _NOTHING, _NOTHING, _NOTHING, state))
+            return NOTHING, NOTHING
+        status = int(list_changes(changes, changes.size, shape, NOTHING, NOTHING, NOTHING, state))
         if status != OK:
             raise self._does_not_fit("an invalid record", status)
         count = int(state[R_COUNT])
@@ -193,12 +173,12 @@ class _Merger:
         state, writer = self._state, self._writer
         chain.level_shape(content, self._shape)
         state[R_ROWID], state[R_CHANGE] = -1, 0
-        for some in chain.level_rows(content):
+        for images, starts, rows in chain.level_rows(content):
             state[R_NEXT], before = 0, int(state[R_COUNT])
-            rows = (some.images, some.starts, some.rows, self._shape, self._folded, self._changes)
-            while (status := int(merge_rows(*rows, writer.block, _NOTHING, writer.state, state))) != OK:
+            some = (images, starts, rows, self._shape, self._folded, self._changes)
+            while (status := int(merge_rows(*some, writer.block, NOTHING, writer.state, state))) != OK:
                 if status == ST_DUPLICATE:
-                    rowid = int(some.rows[int(state[R_NEXT]) * ROW_WORDS])
+                    rowid = int(rows[int(state[R_NEXT]) * ROW_WORDS])
                     raise self._does_not_fit(f"an insert at ROWID {rowid}", status)
                 if status > ST_SPACE:
                     raise impossible(content.level, int(state[R_NEXT]), status)

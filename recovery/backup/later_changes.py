@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemark.engine.access.batch_operations import decode_entries
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.recovery.verification.digest_files import BackupFragment
+from tidemark.recovery.backup.chain import Chain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,7 +49,7 @@ class RestoredState:
         row_format = RowFormat(table)
         for (table_id, _), levels in self.manifest.levels.items():
             if table_id == table.table_id:
-                for batch in BackupFragment(self.place, self.manifest.store, table, levels).batches():
+                for batch in Chain(self.place, self.manifest.store, table, levels).batches():
                     yield decode_entries(row_format, batch.entries, batch.offsets, batch.count, columns)
 
 

@@ -11,12 +11,11 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.base.errors import BackupDamaged, ForeignFile
-from tidemark.engine.rows.backup_layout import BACKUP_LEVEL, BACKUP_UNIT_WORDS_MIN
-from tidemark.engine.sealed.sealed_layout import KIND_BACKUP_LEVEL, header_of, store_of
-from tidemark.engine.sealed.units import read_unit, sealed_text, text_of
+from tidemark.engine.base.errors import ForeignFile
+from tidemark.engine.sealed.sealed_layout import KIND_BACKUP_LEVEL
 from tidemark.recovery.backup.roaring import pack, unpack
-from tidemark.recovery.backup.rows_file import Level, Place, Ranges, Sizes
+from tidemark.recovery.backup.rows_file import Level, Ranges
+from tidemark.recovery.backup.units import read_json, refused, unit_of
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
 
 DIGEST_BYTES = 16
-_IN_PLACE = ("backup", "table_id", "fragment", "epoch", "since", "timeline", "slots", "table_version")
-_IN_SIZES = ("entries", "groups", "size_bytes", "rows")
 
 
 @dataclass(frozen=True)
@@ -50,24 +47,21 @@ def write_level(files: Files, identity: tuple[bytes, int], content: LevelFile) -
 
     identity: UUID and incarnation of the store. Raises: StorageFull, Rejected, IoFailed, SyncFailed.
     """
-    place = content.level.place
-    body = {
+    level = content.level
+    value = {
         "columns": content.columns,
         "dead": [[epoch, base64.b64encode(pack(dead)).decode()] for epoch, dead in sorted(content.dead.items())],
+        "level": level.values(),
         "ranges": [[end, digest.hex()] for end, digest in content.ranges],
-        "table": place.table,
     }
-    fields = {**vars(place), **vars(content.level.sizes)}
-    del fields["table"]
-    text = json.dumps(body, separators=(",", ":"), ensure_ascii=False).encode()
-    words = sealed_text(BACKUP_LEVEL, KIND_BACKUP_LEVEL, identity, BACKUP_UNIT_WORDS_MIN, text, **fields)
-    file = files.create(place.level_name)
+    words = unit_of(KIND_BACKUP_LEVEL, identity, level.backup, level.epoch, value)
+    file = files.create(level.level_name)
     try:
         files.pwrite(file, 0, words.data.cast("B"))
         files.fdatasync(file)
     finally:
         files.close(file)
-    files.sync_directory(str(place.backup))
+    files.sync_directory(str(level.backup))
 
 
 def read_level(files: Files, store: bytes, name: str, level: Level | None = None) -> LevelFile:
@@ -75,35 +69,23 @@ def read_level(files: Files, store: bytes, name: str, level: Level | None = None
 
     Raises: FileMissing, BackupDamaged, ForeignFile, VersionTooNew, VersionTooOld.
     """
-    words = read_unit(files, name, KIND_BACKUP_LEVEL)
-    if words is None or words.size < BACKUP_UNIT_WORDS_MIN:
-        raise BackupDamaged(f"{name} fails its checksum; use another copy", file=name)
-    if store_of(words) != store:
+    owner, *_, value = read_json(files, name, KIND_BACKUP_LEVEL)
+    if owner != store:
         raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
-    try:
-        header = header_of(words, BACKUP_LEVEL)
-        if int(header["words"]) != words.size:
-            raise ValueError("it has another length")
-        body = json.loads(text_of(words, BACKUP_LEVEL))
-        numbers = {key: int(header[key]) for key in (*_IN_PLACE, *_IN_SIZES)}
-        if max(numbers.values()) >= 1 << 63 or not isinstance(body["table"], str):
-            raise ValueError("it has an impossible number")
-        place = Place(table=body["table"], **{key: numbers[key] for key in _IN_PLACE})
-        found = Level(place, Sizes(*(numbers[key] for key in _IN_SIZES)))
-        if level not in (None, found) or place.level_name != name:
+    with refused(name):
+        found = Level.of(value["level"])
+        if level not in (None, found) or found.level_name != name:
             raise ValueError("it is another level than the manifest says")
-        ranges = [(end, bytes.fromhex(digest)) for end, digest in body["ranges"]]
+        ranges = [(end, bytes.fromhex(digest)) for end, digest in value["ranges"]]
         _check_ranges(ranges, found)
-        dead = {int(epoch): unpack(base64.b64decode(text, validate=True)) for epoch, text in body["dead"]}
-        return LevelFile(found, body["columns"], ranges, dead)
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        raise BackupDamaged(f"{name} is invalid ({error}); use another copy", file=name) from error
+        dead = {int(epoch): unpack(base64.b64decode(text, validate=True)) for epoch, text in value["dead"]}
+        return LevelFile(found, value["columns"], ranges, dead)
 
 
 def _check_ranges(ranges: Ranges, level: Level) -> None:
     ends = [end for end, _ in ranges]
     ascends = all(before < after for before, after in zip([0, *ends], ends, strict=False))
-    if len(ends) != level.sizes.groups + 1 or not ascends or ends[-1] != level.sizes.size_bytes:
+    if len(ends) != level.groups + 1 or not ascends or ends[-1] != level.size_bytes:
         raise ValueError("its ranges are not those of the rows file")
     if any(len(digest) != DIGEST_BYTES for _, digest in ranges):
         raise ValueError("it has a digest of another length")

@@ -1,6 +1,6 @@
 """Manifests: a manifest makes a folder of rows files a backup, and has everything that a restore needs to know.
 
-`<number>/manifest` is one sealed unit, written after all files it names are durable. A damaged manifest is no backup,
+`<number>/manifest` is written after all files it names are durable. A damaged manifest is no backup,
 and is never ignored silently: the files that its backup needs are unknown.
 """
 
@@ -10,24 +10,19 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from tidemark.engine.base.errors import BackupDamaged, FileMissing, IoFailed, Rejected, VersionTooOld
+from tidemark.engine.base.errors import BackupDamaged, FileMissing, VersionTooOld
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
 from tidemark.engine.files.durable_files import write_whole
-from tidemark.engine.rows.backup_layout import BACKUP_MANIFEST, BACKUP_UNIT_WORDS_MIN
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.sealed.sealed_layout import KIND_BACKUP_MANIFEST, header_of, is_sealed, store_of
-from tidemark.engine.sealed.units import sealed_text, text_of
-from tidemark.engine.sealed.version import check_version
+from tidemark.engine.sealed.sealed_layout import KIND_BACKUP_MANIFEST
 from tidemark.recovery.backup.rows_file import Level
+from tidemark.recovery.backup.units import read_json, refused, unit_of
 from tidemark.recovery.local_checkpoint.control import plain_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tidemark.engine.files.protocol import Files
-    from tidemark.engine.memory.arena import Words
 
 NAME = "manifest"
 FULL = "full"
@@ -71,25 +66,25 @@ class Manifest:
     @property
     def rows(self) -> int:
         """The number of rows in all tables."""
-        return sum(levels[0].sizes.rows for levels in self.levels.values())
+        return sum(levels[0].rows for levels in self.levels.values())
 
     @property
     def own_bytes(self) -> int:
         """The number of bytes of the files that were written for this backup."""
-        return sum(level.sizes.size_bytes for _, level in self.files() if level.place.backup == self.number)
+        return sum(level.size_bytes for _, level in self.files() if level.backup == self.number)
 
     @property
     def size_bytes(self) -> int:
         """The number of bytes of all files that the backup needs."""
-        return sum(level.sizes.size_bytes for _, level in self.files())
+        return sum(level.size_bytes for _, level in self.files())
 
-    def body(self) -> bytes:
+    def value(self) -> dict[str, Any]:
         """Return the JSON after the header."""
-        value = {
+        return {
             "incarnation": self.incarnation,
             "kind": self.kind,
             "layout": LAYOUT,
-            "levels": [[*place, [level.values() for level in levels]] for place, levels in sorted(self.levels.items())],
+            "levels": [[level.values() for level in levels] for _, levels in sorted(self.levels.items())],
             "log": list(self.log),
             "next_table_id": self.next_table_id,
             "parent": self.parent,
@@ -99,7 +94,6 @@ class Manifest:
             "timeline": self.timeline,
             "wall_us": self.wall_us,
         }
-        return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
 
     def summary(self) -> dict[str, Any]:
         """Return the backup as plain values, for lists."""
@@ -127,8 +121,8 @@ def manifest_name(number: int) -> str:
 
 def write_manifest(files: Files, manifest: Manifest) -> None:
     """Make the backup valid. Durable on return: content and name."""
-    about = (BACKUP_MANIFEST, KIND_BACKUP_MANIFEST, (manifest.store, manifest.incarnation), BACKUP_UNIT_WORDS_MIN)
-    words = sealed_text(*about, manifest.body(), backup=manifest.number, epoch=manifest.epoch)
+    identity = (manifest.store, manifest.incarnation)
+    words = unit_of(KIND_BACKUP_MANIFEST, identity, manifest.number, manifest.epoch, manifest.value())
     # A crash never leaves a half-written manifest: an invalid one is always damage.
     write_whole(files, f"{manifest.number}/{NAME}.new", manifest_name(manifest.number), words)
 
@@ -145,40 +139,17 @@ def read_manifest(files: Files, number: int) -> Manifest:
     name = manifest_name(number)
     if not files.exists(name):
         raise FileMissing(f"backup {number} has no manifest: it was not finished; use another one", file=name)
-    words = _read(files, name)
-    if words.size < BACKUP_UNIT_WORDS_MIN or not is_sealed(words, KIND_BACKUP_MANIFEST, words.size):
-        raise BackupDamaged(f"{name} fails its checksum; use another backup", file=name)
-    check_version(words, name)
-    header = header_of(words, BACKUP_MANIFEST)
-    if int(header["backup"]) != number or int(header["words"]) != words.size:
+    store, backup, epoch, value = read_json(files, name, KIND_BACKUP_MANIFEST)
+    if backup != number:
         raise BackupDamaged(f"{name} is the manifest of another backup; put the right one back", file=name)
-    try:
-        value = json.loads(text_of(words, BACKUP_MANIFEST))
-        if value.get("layout", 1) == 1:
-            raise VersionTooOld(
-                f"{name} is of a backup before backups were Parquet files, which this program does not read; restore it"
-                " with the program that made it, and make backups in another place",
-                file=name,
-            )
-        return _parse(number, int(header["epoch"]), store_of(words), value)
-    except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError, Rejected) as error:
-        raise BackupDamaged(f"{name} is invalid ({error}); use another backup", file=name) from error
-
-
-def _read(files: Files, name: str) -> Words:
-    file = files.open(name)
-    try:
-        size = files.size(file)
-        words: Words = np.zeros(size // 8, dtype=np.int64)
-        if size % 8 or files.pread_into(file, 0, words.data.cast("B")) != size:
-            return words[:0]
-        return words
-    except IoFailed as error:
-        if files.failure.first is not None:
-            raise
-        raise BackupDamaged(f"{name} cannot be read; use another backup", file=name) from error
-    finally:
-        files.close(file)
+    if isinstance(value, dict) and value.get("layout", 1) == 1:
+        raise VersionTooOld(
+            f"{name} is of a backup before backups were Parquet files, which this program does not read; restore it"
+            " with the program that made it, and make backups in another place",
+            file=name,
+        )
+    with refused(name):
+        return _parse(number, epoch, store, value)
 
 
 def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Manifest:
@@ -191,19 +162,20 @@ def _parse(number: int, epoch: int, store: bytes, value: dict[str, Any]) -> Mani
     ]
     timeline = value["timeline"]
     levels: dict[tuple[int, int], list[Level]] = {}
-    for table_id, fragment, rows in value["levels"]:
-        levels[table_id, fragment] = [Level.of(table_id, fragment, row) for row in rows]
+    for chain in ([Level.of(each) for each in some] for some in value["levels"]):
+        levels[chain[0].table_id, chain[0].fragment] = chain
     places = {(each.table_id, part) for each in tables for part in each.partition.numbers}
     if levels.keys() != places or len(value["levels"]) != len(places):
         raise ValueError("fragments are not those of the tables")
-    for found in levels.values():
-        chain = [level.place for level in found]
+    for place, chain in levels.items():
         meets = all(newer.since == older.epoch for newer, older in zip(chain, chain[1:], strict=False))
         # The newest level may be older than the backup: a fragment without changes keeps its levels.
-        if not chain or not meets or chain[-1].since or chain[0].epoch > epoch:
+        if not meets or chain[-1].since or chain[0].epoch > epoch:
             raise ValueError("levels are not consecutive")
         if any(each.timeline != timeline or each.since >= each.epoch for each in chain):
             raise ValueError("levels of another timeline")
+        if any((each.table_id, each.fragment) != place for each in chain):
+            raise ValueError("levels of several fragments")
     lsn, sequence = value["log"]
     return Manifest(
         number,

@@ -148,9 +148,8 @@ class NativeTables:
     @staticmethod
     def _impossible(level: Level, at: int, status: int) -> BackupDamaged:
         return BackupDamaged(
-            f"{level.place.name} has an impossible row at word {at} of a block (status {status}); restore another"
-            " backup",
-            file=level.place.name,
+            f"{level.name} has an impossible row at word {at} of a block (status {status}); restore another backup",
+            file=level.name,
         )
 
     # --- rows ------------------------------------------------------------------------------------
@@ -160,9 +159,9 @@ class NativeTables:
         """Replay rows as INSERT records with an epoch after the backup's; then set the epoch of each such row to that
         of its entry.
         """
-        place, layout = level.place, table.format.layout
-        identity = pack_identity(place.table_id, place.fragment, place.table_version)
-        shape = np.array([layout.fixed_words, has_var, identity, place.table_id, place.fragment], dtype=np.int64)
+        layout = table.format.layout
+        identity = pack_identity(level.table_id, level.fragment, level.table_version)
+        shape = np.array([layout.fixed_words, has_var, identity, level.table_id, level.fragment], dtype=np.int64)
         state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
         records: Words = np.empty(RECORD_WORDS, dtype=np.int64)
         status = ST_SPACE
@@ -183,5 +182,5 @@ class NativeTables:
     def _insert(self, table: Table, records: Words, used: int, level: Level) -> None:
         directory = np.zeros(table.table_id + 1, dtype=np.int64)
         directory[table.table_id] = table.handle
-        some = Records(records, 0, used, self._manifest.epoch + 1, file=level.place.name)
+        some = Records(records, 0, used, self._manifest.epoch + 1, file=level.name)
         some.replay(DiskReplay(self._store, directory))

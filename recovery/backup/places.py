@@ -19,11 +19,12 @@ from tidemark.engine.base.errors import Error, FileMissing, IoFailed, Rejected
 ANSWER_S = 30.0
 S3 = ("s3", "s3a", "s3n")
 ARROW = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+SLOW_BYTES_PER_S = 256 << 10  # a transfer that is slower has failed
 TEXT_MAX = 200  # of what a library says, in a message
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(.*)", re.DOTALL)
-_USER = re.compile(r"(?<=//)[^/?#]*@")
-_SECRET = re.compile(r"(?i)([?&][^=&#]*(?:key|secret|token|password|passwd|sig|credential)[^=&#]*=)[^&#\s]*")
-_MISSING = re.compile(r"(?i)no_?such_?bucket|not_?found|no such file|does not exist|filesystemnotfound")
+_USER = re.compile(r"(?<=//)([^/?#\s]*)@")
+_SECRET = re.compile(r"(?i)([?&][^=&#]*(?:key|secret|token|password|passwd|sig|credential)[^=&#]*=)([^&#\s]*)")
+_MISSING = re.compile(r"(?i)no_?such_?bucket|not[ _]?found|no such file|does not exist|filesystemnotfound")
 _REFUSED = re.compile(
     r"(?i)access_?denied|forbidden|unauthori|invalid_?access_?key|signature|credential|permission|403"
 )
@@ -31,7 +32,19 @@ _REFUSED = re.compile(
 
 def shown_place(place: Any) -> str:
     """Return a place for messages and reports, with secrets of a URI replaced by `…`."""
+    if isinstance(place, tuple):
+        return f"{type(place[0]).__name__} {place[1]}"
     return _SECRET.sub(r"\1…", _USER.sub("…@", str(place)))
+
+
+def _without_secrets(said: str, place: Any) -> str:
+    """Return a text of a library without the secrets of a place, whether or not it has them in a URI."""
+    found = [] if isinstance(place, tuple) else list(_USER.findall(str(place)))
+    found += [] if isinstance(place, tuple) else [value for _, value in _SECRET.findall(str(place))]
+    secrets = {form for each in found for part in (each, *each.split(":")) for form in (part, unquote(part))}
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        said = said.replace(secret, "…")
+    return shown_place(said)
 
 
 def canonical_place(place: Any) -> Any:
@@ -88,10 +101,16 @@ def _of_fsspec(scheme: str) -> Any:
     return scheme if scheme in registry or scheme in known_implementations else None
 
 
-def filesystem_of(uri: str) -> tuple[Any, str]:
-    """Return the pyarrow filesystem of a canonical URI, and the path in it. Raises: Rejected, FileMissing, IoFailed."""
+def filesystem_of(uri: Any) -> tuple[Any, str]:
+    """Return the pyarrow filesystem of a canonical URI or of a tuple, and the path in it. Raises: Rejected,
+    FileMissing, IoFailed.
+    """
     from pyarrow import fs as arrow_fs
 
+    if isinstance(uri, tuple):
+        system, path = uri
+        is_known = isinstance(system, arrow_fs.FileSystem)
+        return system if is_known else arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(system)), path
     scheme = uri.partition(":")[0]
     if scheme in ARROW:
         system, path = answered(uri, lambda: arrow_fs.FileSystem.from_uri(uri))
@@ -107,9 +126,10 @@ def filesystem_of(uri: str) -> tuple[Any, str]:
     return system, path
 
 
-def answered(place: Any, call: Callable[[], Any]) -> Any:
-    """Return what a call of a library about a place returns. Raises: FileMissing, Rejected, IoFailed, in one line and
-    within 30 s.
+def answered(place: Any, call: Callable[[], Any], size_bytes: int = 0) -> Any:
+    """Return what a call of a library about a place returns. size_bytes: that it transfers, which may take longer.
+
+    Raises: FileMissing, Rejected, IoFailed, in one line and within 30 s.
     """
     found: list[Any] = []
     failed: list[Exception] = []
@@ -122,19 +142,20 @@ def answered(place: Any, call: Callable[[], Any]) -> Any:
 
     thread = threading.Thread(target=work, name="place", daemon=True)
     thread.start()
-    thread.join(ANSWER_S)
+    limit_s = ANSWER_S + size_bytes / SLOW_BYTES_PER_S
+    thread.join(limit_s)
     if found:
         return found[0]
     if failed:
         raise typed_error(place, failed[0]) from None  # its text may have secrets
-    raise IoFailed(f"{shown_place(place)} did not answer within {ANSWER_S:g} s; check the address and the network")
+    raise IoFailed(f"{shown_place(place)} did not answer within {limit_s:g} s; check the address and the network")
 
 
 def typed_error(place: Any, error: Exception) -> Exception:
     """Return the error of a place for what a library raised: one line, without secrets."""
     if isinstance(error, Error):
         return error
-    said = shown_place(str(error).strip().partition("\n")[0])[:TEXT_MAX]
+    said = _without_secrets(str(error).strip().partition("\n")[0], place)[:TEXT_MAX]
     name = shown_place(place)
     if isinstance(error, (ImportError, NotImplementedError)) or "libjvm" in said or "libhdfs" in said:
         return Rejected(f"{name} needs a library that is missing: {said}; install it, or use another place", place=name)

@@ -40,7 +40,7 @@ class Plan:
             "epoch": self.end_epoch,
             "reach": self.reach,
             "files": [
-                {"file": level.place.name, "rows": level.sizes.entries, "bytes": level.sizes.size_bytes}
+                {"file": level.name, "rows": level.entries, "bytes": level.size_bytes}
                 for _, level in self.manifest.files()
             ],
             "segments": [

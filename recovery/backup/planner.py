@@ -6,7 +6,6 @@ import json
 from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidemark.recovery.backup.fragment import part_of
 from tidemark.recovery.backup.restore_task import FRAGMENTS, SPLIT
 
 if TYPE_CHECKING:
@@ -60,17 +59,25 @@ def split_tasks(plan: Plan, base: RestoreTask, parallel: int) -> list[RestoreTas
 
 
 def parts_of(manifest: Manifest, table: Table, slots: Callable[[int], int], sections: Sections) -> list[dict[str, Any]]:
-    """Return the fragments of a table as parts of tasks. slots: returns the slots per page of a fragment, given its
-    address.
+    """Return the fragments of a table, which is as it will be after the restore, as parts of tasks: plain values.
+    slots: returns the slots per page of a fragment, given its address.
     """
+    layout, table_id = table.format.layout, table.table_id
+    shape = {
+        "table_id": table_id,
+        "fixed_words": layout.fixed_words,
+        "has_var": int(layout.has_var),
+        "var_since": layout.var_since,
+        "key_words": 0 if layout.key_in_var else layout.key_words,
+    }
     return [
-        part_of(
-            table,
-            number,
-            slots(address),
-            manifest.levels.get((table.table_id, number), []),
-            sections.get((table.table_id, number), []),
-        )
+        {
+            **shape,
+            "fragment": number,
+            "slots": slots(address),
+            "levels": [level.values() for level in manifest.levels.get((table_id, number), [])],
+            "sections": sections.get((table_id, number), []),
+        }
         for number, address in table.by_number.items()
     ]
 
@@ -122,7 +129,7 @@ def planned_tasks(plan: Plan, parallel: int) -> list[dict[str, Any]]:
         for group in segments
     ]
     pieces = [
-        (f"{names[table].name}/{fragment}", names[table].has_disk, levels[0].sizes.rows, _level_bytes(levels))
+        (f"{names[table].name}/{fragment}", names[table].has_disk, levels[0].rows, _level_bytes(levels))
         for (table, fragment), levels in manifest.levels.items()
     ]
     native = [each for each in pieces if each[1]]
@@ -136,4 +143,4 @@ def planned_tasks(plan: Plan, parallel: int) -> list[dict[str, Any]]:
 
 
 def _level_bytes(levels: list[Any]) -> int:
-    return sum(level.sizes.size_bytes for level in levels)
+    return sum(level.size_bytes for level in levels)

@@ -40,6 +40,7 @@ from tidemark.recovery.local_checkpoint.data_file import FOLDER, data_name
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint, Sizes
 from tidemark.recovery.system_restart.indexes import build_indexes
 from tidemark.recovery.system_restart.load import must_fit
+from tidemark.recovery.system_restart.place import is_own
 from tidemark.recovery.system_restart.replay import apply_schema
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import RESTORING
@@ -164,8 +165,8 @@ class Restore:
     def run(self) -> RestoreReport:
         """Build the store. Durable on return: all of it, ready to be opened; `files` are closed.
 
-        Raises: Rejected if the directory is not empty, BackupDamaged and the like, StorageFull; LimitExceeded if an
-        option is too small for the rows.
+        Raises: Rejected if the directory has other files than those of an interrupted restore, BackupDamaged and the
+        like, StorageFull; LimitExceeded if an option is too small for the rows.
         """
         with must_fit("the rows of the backup", self._plan.manifest.size_bytes, self._options):
             return self._run()
@@ -174,13 +175,7 @@ class Restore:
         began = self._clock.monotonic()
         files, manifest = self._files, self._plan.manifest
         files.lock()
-        left = list(names_of(files))
-        if not all(map(is_of_attempt, left)):
-            raise Rejected("the directory is not empty; restore into a new or empty one")
-        remove(files, left)  # of tasks that were killed after their restore had been abandoned
-        self._is_under_way = True
-        files.close(files.create(RESTORING))
-        files.sync_directory("")
+        self._begin()
         report = RestoreReport(self._plan.end_epoch, manifest.server_id, manifest.number, notes=list(self._plan.notes))
         rows = self._build(report)
         if self._has_later_log:
@@ -197,6 +192,30 @@ class Restore:
         report.seconds = self._clock.monotonic() - began
         return report
 
+    def _begin(self) -> None:
+        """Empty the directory of what another restore has left, and mark it. Durable on return: the mark.
+
+        Raises: Rejected if it has anything else, and then nothing is removed.
+        """
+        files, left = self._files, list(names_of(self._files))
+        is_marked = RESTORING in left
+        # Without a mark: files of tasks that were killed after their restore had been abandoned.
+        others = [name for name in left if not is_of_attempt(name) and not (is_marked and is_own(name))]
+        if others:
+            raise Rejected(f"the directory is not empty: it has {others[0]}; restore into a new or empty one")
+        self._is_under_way = True
+        if not is_marked:
+            files.close(files.create(RESTORING))
+        files.sync_directory("")  # a killed restore may not have synced its mark
+        self._remove_all()
+
+    def _remove_all(self) -> None:
+        """Remove all files but the mark. Durable on return: that they are gone."""
+        names = [name for name in names_of(self._files) if name != RESTORING]
+        remove(self._files, names)
+        for folder in {name.rpartition("/")[0] for name in names}:
+            self._files.sync_directory(folder)
+
     def abandon(self) -> None:
         """Remove all files of a restore that ended with an error, the mark last. Do nothing if the restore did not
         begin, or has finished and removed the mark. Call it when no task is running. Never raises: on a failing disk
@@ -208,11 +227,7 @@ class Restore:
         with contextlib.suppress(Error):
             if not files.exists(RESTORING):
                 return
-            names = [name for name in names_of(files) if name != RESTORING]
-            remove(files, names)
-            # Sync the removals first: if a crash brings a file back, the mark must still be there.
-            for folder in {name.rpartition("/")[0] for name in names}:
-                files.sync_directory(folder)
+            self._remove_all()  # durable first: if a crash brings a file back, the mark must still be there
             if files.exists(RESTORING):
                 files.unlink(RESTORING)
                 files.sync_directory("")

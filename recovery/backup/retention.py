@@ -74,7 +74,7 @@ def _make_durable(files: Files, kept: list[Manifest]) -> None:
 
 def _remove_rows(files: Files, kept: list[Manifest], report: PruneReport) -> None:
     """Remove unneeded levels. Folders newer than the newest backup stay: an unfinished backup may be resumed."""
-    places = [level.place for manifest in kept for _, level in manifest.files()]
+    places = [level for manifest in kept for _, level in manifest.files()]
     needed = {name for place in places for name in (place.name, place.level_name)}
     # The level file goes last: what it names is then gone, or is not needed.
     tables = [name for name in files.list() if is_table_folder(name)]

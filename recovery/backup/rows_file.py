@@ -9,18 +9,19 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
 
-from tidemark.engine.base.errors import BackupDamaged, Error, FileTruncated, IoFailed, StoreFailed
+from tidemark.engine.base.closable import Closable
+from tidemark.engine.base.errors import BackupDamaged, FileTruncated, IoFailed
 from tidemark.engine.files.sequential import SequentialFile
 from tidemark.engine.rows.column_output import arrow_schema, decode_rows
 from tidemark.engine.schema.row_layout import VAR_COUNT_MASK, VAR_COUNT_SHIFT
 from tidemark.engine.sealed.range_digests import xxh3_128
+from tidemark.recovery.backup.units import refused
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,9 +39,10 @@ IDENTITY = b"tidemark"  # key of the footer
 GROUP_ROWS = 131_072
 GROUP_BYTES = 64 << 20
 PAGE_ROWS = 20_000
-DICTIONARY_VALUES_MAX = 1_024
+FEW_VALUES_MAX = 1_024  # in the first page, of a column that gets a dictionary
+DECIMAL_DIGITS_MAX = 18  # that are stored as whole numbers
 NAME_MAX = 100
-LEVEL_FIELDS = 11
+SIZES = ("entries", "groups", "size_bytes", "rows")  # of a `Level`
 
 Ranges = list[tuple[int, bytes]]  # end in the file and digest of each range
 
@@ -57,8 +59,8 @@ def is_table_folder(name: str) -> bool:
 
 
 @dataclass(frozen=True)
-class Place:
-    """The identity of a rows file, repeated in its footer and in its level file."""
+class Level:
+    """A rows file of a fragment: what it is, which its footer repeats, and its sizes, 0 before it is written."""
 
     backup: int
     table_id: int
@@ -69,6 +71,10 @@ class Place:
     timeline: int
     slots: int
     table_version: int
+    entries: int = 0
+    groups: int = 0
+    size_bytes: int = 0
+    rows: int = 0  # live in the fragment at the file's epoch, in the file or not
 
     @property
     def folder(self) -> str:
@@ -85,41 +91,23 @@ class Place:
         """The name of its level file."""
         return f"{self.backup}/{self.table_id}-{self.fragment}-{self.epoch:x}.level"
 
-
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes of a rows file in its manifest."""
-
-    entries: int
-    groups: int
-    size_bytes: int
-    rows: int  # live in the fragment at the file's epoch, in the file or not
-
-
-@dataclass(frozen=True)
-class Level:
-    """One rows file of a fragment, and its sizes by the manifest."""
-
-    place: Place
-    sizes: Sizes
+    def identity(self, store: bytes, incarnation: int) -> dict[str, Any]:
+        """Return what the footer says."""
+        about = {key: value for key, value in vars(self).items() if key not in SIZES}
+        return {**about, "store": store.hex(), "incarnation": incarnation}
 
     def values(self) -> list[Any]:
-        """Return a level as plain values, without table and fragment: the name of the table when it was written, and
-        ten whole numbers. `of` is the inverse.
-        """
-        place = self.place
-        place_numbers = (place.backup, place.epoch, place.since, place.timeline, place.slots, place.table_version)
-        return [place.table, *place_numbers, *astuple(self.sizes)]
+        """Return a level as plain values: numbers, and the name of the table. `of` is the inverse."""
+        return list(astuple(self))
 
     @staticmethod
-    def of(table_id: int, fragment: int, row: list[Any]) -> Level:
+    def of(values: list[Any]) -> Level:
         """Return the level with the values that `values` returned. Raises: ValueError, TypeError."""
-        is_right = len(row) == LEVEL_FIELDS and isinstance(row[0], str)
-        if not is_right or not all(isinstance(each, int) and 0 <= each < 1 << 63 for each in row[1:]):
-            raise ValueError("a level must have a name and ten whole numbers")
-        table, backup, epoch, since, timeline, slots, version = row[:7]
-        place = Place(backup, table_id, table, fragment, epoch, since, timeline, slots, version)
-        return Level(place, Sizes(*row[7:]))
+        level = Level(*values)
+        numbers = [value for key, value in vars(level).items() if key != "table"]
+        if not isinstance(level.table, str) or not all(type(each) is int and 0 <= each < 1 << 63 for each in numbers):
+            raise ValueError("a level must have a name and whole numbers")
+        return level
 
 
 def hidden_columns(definition: TableDefinition) -> tuple[str, ...]:
@@ -127,6 +115,21 @@ def hidden_columns(definition: TableDefinition) -> tuple[str, ...]:
     places = (*definition.columns, *(column for _, column in definition.dropped))
     values = (VALUES,) if any(column.added and not column.is_disk for column in places) else ()
     return (PLACE, EPOCH, AUTHOR, *values)
+
+
+def _has_few_values(column: Any) -> bool:
+    """Whether a column gets a dictionary. Most that do not are known by their first rows."""
+    if str(column.type) == "bool":
+        return False
+    return all(len(column.slice(0, rows).unique()) <= FEW_VALUES_MAX for rows in (2 * FEW_VALUES_MAX, PAGE_ROWS))
+
+
+def _is_number(kind: Any) -> bool:
+    """Whether Parquet stores values of a type as whole numbers of at most 64 bits."""
+    from pyarrow import types
+
+    is_short = types.is_decimal128(kind) and kind.precision <= DECIMAL_DIGITS_MAX
+    return is_short or types.is_integer(kind) or types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind)
 
 
 class _Sink(io.RawIOBase):
@@ -160,15 +163,15 @@ class RowsWriter:
         self,
         files: Files,
         identity: tuple[bytes, int],
-        place: Place,
+        level: Level,
         row_format: RowFormat,
-        begin: Callable[[Place], None] = lambda place: None,
+        begin: Callable[[Level], None] = lambda level: None,
     ) -> None:
         """identity: UUID and incarnation of the store. begin: called before the file is created."""
-        self.place = place
+        self.level = level
         self.entries = self.groups = 0  # written
         self.ranges: Ranges = []
-        self._out = SequentialFile(files, place.name)
+        self._out = SequentialFile(files, level.name)
         self._identity = identity
         self._format = row_format
         self._hidden = hidden_columns(row_format.definition)
@@ -188,7 +191,7 @@ class RowsWriter:
         rowids = batch.rowids()
         if not batch.count:
             return
-        extra = {PLACE: rowids | self.place.fragment << FRAGMENT_SHIFT, EPOCH: batch.epochs(), AUTHOR: batch.authors()}
+        extra = {PLACE: rowids | self.level.fragment << FRAGMENT_SHIFT, EPOCH: batch.epochs(), AUTHOR: batch.authors()}
         if VALUES in self._hidden:
             heads = batch.entries[batch.offsets[: batch.count] + self._format.fixed_words]
             extra[VALUES] = (heads >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK
@@ -215,35 +218,30 @@ class RowsWriter:
         self._end_range()
 
     def _open(self, first: pa.Table) -> Any:
-        """Return a writer. Columns with few values in the first rows get a dictionary."""
+        """Return a writer. Columns with few values in the first rows get a dictionary, other numbers are written as
+        differences: as small as with zstd, and several times faster to write and to read.
+        """
         import pyarrow as pa
         from pyarrow import parquet as pq
 
-        self._begin(self.place)
-        few = [
-            name
-            for name, column in zip(first.column_names, first.columns, strict=True)
-            if name != PLACE
-            and not pa.types.is_boolean(column.type)
-            and len(column.slice(0, PAGE_ROWS).unique()) <= DICTIONARY_VALUES_MAX
-        ]
-        # Bounds of texts are of no use unless they are the key, or few: rows are not in their order.
+        self._begin(self.level)
+        columns = dict(zip(first.column_names, first.columns, strict=True))
+        few = [name for name, column in columns.items() if name != PLACE and _has_few_values(column)]
+        numbers = [name for name, column in columns.items() if name not in few and _is_number(column.type)]
+        packed = [name for name in columns if name not in numbers]
+        # Bounds of texts are of no use but in the key: rows are not in their order.
         texts = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
-        bounded = [
-            name
-            for name, kind in zip(first.column_names, first.schema.types, strict=True)
-            if name in few or name in self._format.definition.primary_key or kind not in texts
-        ]
+        key = self._format.definition.primary_key
         return pq.ParquetWriter(
             pa.PythonFile(self._sink, mode="w"),
             first.schema,
             version="2.6",
-            compression="zstd",
-            compression_level=1,
+            compression=dict.fromkeys(packed, "zstd"),
+            compression_level=dict.fromkeys(packed, 1),
             use_dictionary=few if first.num_rows else False,
-            column_encoding={PLACE: "DELTA_BINARY_PACKED"},
+            column_encoding=dict.fromkeys(numbers, "DELTA_BINARY_PACKED"),
             write_page_index=True,
-            write_statistics=bounded,
+            write_statistics=[name for name, column in columns.items() if name in key or column.type not in texts],
             write_page_checksum=True,
             store_decimal_as_integer=True,
             max_rows_per_page=PAGE_ROWS,
@@ -271,13 +269,13 @@ class RowsWriter:
             for name in self._hidden:
                 schema = schema.append(pa.field(name, pa.int64(), False))
             self._writer = self._open(schema.empty_table())
-        store, incarnation = self._identity
-        about = {"store": store.hex(), "incarnation": incarnation, **vars(self.place)}
-        self._writer.add_key_value_metadata({IDENTITY: json.dumps(about, ensure_ascii=False)})
+        about = json.dumps(self.level.identity(*self._identity), ensure_ascii=False)
+        self._writer.add_key_value_metadata({IDENTITY: about})
         self._writer.close()
         self._end_range()
         self._out.close()
-        return Level(self.place, Sizes(self.entries, self.groups, self._out.size_bytes, rows))
+        sizes = {"entries": self.entries, "groups": self.groups, "size_bytes": self._out.size_bytes}
+        return replace(self.level, rows=rows, **sizes)
 
     def discard(self) -> None:
         """Close without finishing: the file is then invalid."""
@@ -290,7 +288,7 @@ class CheckedFile(io.RawIOBase):
     def __init__(self, files: Files, level: Level, ranges: Ranges) -> None:
         """Raises: FileMissing, FileTruncated."""
         self._files = files
-        self._name = level.place.name
+        self._name = level.name
         self._ends = [end for end, _ in ranges]
         self._digests = [digest for _, digest in ranges]
         self._kept: dict[int, memoryview] = {}
@@ -364,21 +362,8 @@ class CheckedFile(io.RawIOBase):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-@contextmanager
-def refused(name: str) -> Iterator[None]:
-    """Within the block, an error of pyarrow, or of a value that no column takes, is damage: content that has the right
-    digest is not trusted either (F112).
-    """
-    try:
-        yield
-    except (BackupDamaged, FileTruncated, StoreFailed):
-        raise
-    except (Error, ValueError, LookupError, TypeError, ArithmeticError, OSError, NotImplementedError) as error:
-        raise BackupDamaged(f"{name} is invalid ({error}); use another copy", file=name) from error
-
-
-class RowsReader:
-    """Reads one rows file."""
+class RowsReader(Closable):
+    """Reads one rows file; for use with `with`."""
 
     def __init__(self, files: Files, store: bytes, level: Level, ranges: Ranges) -> None:
         """Raises: FileMissing, FileTruncated, BackupDamaged."""
@@ -389,27 +374,31 @@ class RowsReader:
         self._file = CheckedFile(files, level, ranges)
         try:
             tail = self._file.load(len(ranges) - 1)
-            with refused(level.place.name):
+            with refused(level.name):
                 # Alone, since pyarrow would read the end of the last row group with it.
                 about = pq.ParquetFile(pa.BufferReader(tail)).metadata
                 self._check(about, store)
-                self._parquet = pq.ParquetFile(pa.PythonFile(self._file, mode="r"), metadata=about)
+                # What the file has once need not be decoded, and checked, for each row.
+                first = [
+                    about.row_group(0).column(number) for number in range(about.num_columns if len(ranges) > 1 else 0)
+                ]
+                once = [each.path_in_schema for each in first if each.has_dictionary_page]
+                source = pa.PythonFile(self._file, mode="r")
+                self._parquet = pq.ParquetFile(source, metadata=about, read_dictionary=once)
         except BaseException:
             self._file.leave()
             raise
 
     def _check(self, about: Any, store: bytes) -> None:
-        identity = json.loads(about.metadata[IDENTITY])
-        known = {**vars(self.level.place), "store": store.hex(), "incarnation": identity["incarnation"]}
-        if identity != known:
+        identity, level = json.loads(about.metadata[IDENTITY]), self.level
+        if identity != level.identity(store, identity["incarnation"]):
             raise ValueError("it is another file")
-        sizes = self.level.sizes
-        if (about.num_rows, about.num_row_groups) != (sizes.entries, sizes.groups):
+        if (about.num_rows, about.num_row_groups) != (level.entries, level.groups):
             raise ValueError(f"it has {about.num_rows} rows in {about.num_row_groups} row groups")
 
     def verify(self) -> None:
-        """Read every byte. Raises: BackupDamaged, FileTruncated, IoFailed."""
-        for number in range(self.level.sizes.groups):
+        """Read every byte of the row groups; the tail was read. Raises: BackupDamaged, FileTruncated, IoFailed."""
+        for number in range(self.level.groups):
             self._file.load(number)
 
     def groups(
@@ -421,22 +410,20 @@ class RowsReader:
         IoFailed.
         """
         first = 0
-        for number in range(self.level.sizes.groups):
+        for number in range(self.level.groups):
             rows = int(self._parquet.metadata.row_group(number).num_rows)
             if wanted is not None and not np.diff(np.searchsorted(wanted, [first, first + rows]))[0]:
                 first += rows
                 continue
             self._file.load(number)
-            with refused(self.level.place.name):
+            with refused(self.level.name):
                 table = self._parquet.read_row_group(number, columns=columns, use_threads=False)
                 batches = table.combine_chunks().to_batches()
             for batch in batches:
                 yield first, batch
                 first += batch.num_rows
-        if first != self.level.sizes.entries:
-            raise BackupDamaged(
-                f"{self.level.place.name} has {first} rows; use another copy", file=self.level.place.name
-            )
+        if first != self.level.entries:
+            raise BackupDamaged(f"{self.level.name} has {first} rows; use another copy", file=self.level.name)
 
     def close(self) -> None:
         """Close the file."""

@@ -9,11 +9,12 @@ from __future__ import annotations
 import errno
 import io
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.base.errors import FileMissing, ReadOnly, StorageFull
+from tidemark.engine.base.errors import FileMissing, IoFailed, ReadOnly, StorageFull
+from tidemark.engine.base.failure import Failure
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.files.durable_files import write_again
 from tidemark.engine.files.layer import CheckedFiles
@@ -32,17 +33,16 @@ def open_place(place: Any, create: bool = False, what: str = "backup") -> Files:
     Raises: FileMissing, Rejected, ReadOnly, IoFailed.
     """
     place = canonical_place(place)
-    if isinstance(place, tuple):
-        system, path = place
-        return _arrow(system, path, create)
-    if place.startswith("/"):
+    if isinstance(place, str) and place.startswith("/"):
         return PosixFiles(place, create, what)
     system, path = filesystem_of(place)
-    kind = answered(place, lambda: system.get_file_info(path).type.name)
-    if kind == "NotFound" and not create:
-        raise FileMissing(f"there is no {what} in {shown_place(place)}; check the path", place=shown_place(place))
-    found: Files = answered(place, lambda: _arrow(system, path, create and kind == "NotFound"))
-    return found
+    if answered(place, lambda: system.get_file_info(path).type.name) == "NotFound":
+        if not create:
+            name = shown_place(place)
+            raise FileMissing(f"there is no {what} in {name}; check the path", place=name)
+        answered(place, lambda: system.create_dir(path, recursive=True))
+    failure = Failure()
+    return CheckedFiles(ArrowRaw(place, system, path.rstrip("/"), failure), failure)
 
 
 @contextmanager
@@ -91,57 +91,65 @@ def make_file_durable(files: Files, name: str) -> None:
     files.sync_directory(name.rpartition("/")[0])
 
 
-def _arrow(system: Any, path: str, create: bool) -> Files:
-    from pyarrow import fs as arrow_fs
-
-    if not isinstance(system, arrow_fs.FileSystem):
-        system = arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(system))
-    if create:
-        system.create_dir(path, recursive=True)
-    return CheckedFiles(ArrowRaw(system, path.rstrip("/")))
-
-
 class ArrowRaw(RawFiles):
-    """A pyarrow filesystem as `RawFiles`. It has no lock: the caller must ensure that there is one writer at a time."""
+    """A pyarrow filesystem as `RawFiles`. It has no lock: the caller must ensure that there is one writer at a time.
 
-    def __init__(self, system: Any, root: str) -> None:
+    Every call ends within the limits of `answered`. After one that did not reach the place, it is not used again.
+    """
+
+    def __init__(self, place: Any, system: Any, root: str, failure: Failure) -> None:
+        self._place = place
         self._system = system
         self._root = root
+        self._failure = failure
         self.streams: dict[int, Any] = {}  # open ones, by file
         self._numbers = itertools.count(1)  # several threads may open files
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root
 
+    def _ask(self, function: Callable[..., Any], *arguments: Any, size_bytes: int = 0) -> Any:
+        try:
+            return answered(self._place, lambda: function(*arguments), size_bytes)
+        except IoFailed as error:
+            self._failure.latch(error)
+            raise
+
     def _info(self, name: str) -> Any:
-        return self._system.get_file_info(self._path(name))
+        return self._ask(self._system.get_file_info, self._path(name))
 
     def _kind(self, name: str) -> str:
         return str(self._info(name).type.name)
 
-    def _opened(self, name: str, stream: Any, writable: bool) -> File:
+    def _opened(self, function: Callable[[str], Any], name: str, writable: bool) -> File:
+        stream = self._ask(function, self._path(name))
         number = next(self._numbers)
         self.streams[number] = stream
         return File(number, name, writable)
 
-    def create(self, name: str) -> File:
-        if self._kind(name) != "NotFound":
+    def _check_kind(self, name: str, wanted: str) -> None:
+        found = self._kind(name)
+        if found == wanted:
+            return
+        if wanted == "NotFound":
             raise FileExistsError(errno.EEXIST, "file exists")
-        return self._opened(name, self._system.open_output_stream(self._path(name)), True)
+        if found == "NotFound":
+            raise FileNotFoundError(errno.ENOENT, "no such file")
+        raise IsADirectoryError(errno.EISDIR, "not a regular file")
+
+    def create(self, name: str) -> File:
+        self._check_kind(name, "NotFound")
+        return self._opened(self._system.open_output_stream, name, True)
 
     def open(self, name: str, writable: bool) -> File:
-        kind = self._kind(name)
-        if kind == "NotFound":
-            raise FileNotFoundError(errno.ENOENT, "no such file")
-        if kind != "File":
-            raise IsADirectoryError(errno.EISDIR, "not a regular file")
+        self._check_kind(name, "File")
         if writable:
             raise OSError(errno.EROFS, "files of a backup are written once")
-        return self._opened(name, self._system.open_input_file(self._path(name)), False)
+        return self._opened(self._system.open_input_file, name, False)
 
     def pread_into(self, file: File, view: memoryview, offset: int) -> int:
         # Not `seek` and `readinto`: several threads may read one file.
-        found = self.streams[int(file)].read_at(view.nbytes, offset)
+        found = self._ask(self.streams[int(file)].read_at, view.nbytes, offset, size_bytes=view.nbytes)
         view.cast("B")[: len(found)] = found
         return len(found)
 
@@ -150,7 +158,7 @@ class ArrowRaw(RawFiles):
         if offset != stream.tell():
             raise io.UnsupportedOperation(errno.ESPIPE, "files of a backup are written front to back")
         view = memoryview(buffer).cast("B")
-        stream.write(view)
+        self._ask(stream.write, view, size_bytes=len(view))
         return len(view)
 
     def truncate(self, file: File, size: int) -> None:
@@ -158,25 +166,23 @@ class ArrowRaw(RawFiles):
 
     def fdatasync(self, file: File) -> None:
         """Flush the stream; the file becomes valid when it is closed."""
-        self.streams[int(file)].flush()
+        stream = self.streams[int(file)]
+        self._ask(stream.flush, size_bytes=stream.tell())
 
     def sync_directory(self, path: str) -> None:
         """Do nothing: there are no directories to sync."""
 
     def make_directory(self, path: str) -> None:
-        if self._kind(path) != "NotFound":
-            raise FileExistsError(errno.EEXIST, "file exists")
-        self._system.create_dir(self._path(path))
+        self._check_kind(path, "NotFound")
+        self._ask(self._system.create_dir, self._path(path))
 
     def rename(self, source: str, target: str) -> None:
-        if self._kind(source) == "NotFound":
-            raise FileNotFoundError(errno.ENOENT, "no such file")
-        self._system.move(self._path(source), self._path(target))
+        self._check_kind(source, "File")
+        self._ask(self._system.move, self._path(source), self._path(target))
 
     def unlink(self, name: str) -> None:
-        if self._kind(name) == "NotFound":
-            raise FileNotFoundError(errno.ENOENT, "no such file")
-        self._system.delete_file(self._path(name))
+        self._check_kind(name, "File")
+        self._ask(self._system.delete_file, self._path(name))
 
     def remove_tree(self, path: str) -> None:
         self._system.delete_dir(self._path(path))
@@ -184,12 +190,12 @@ class ArrowRaw(RawFiles):
     def names(self, path: str) -> tuple[str, ...]:
         from pyarrow import fs as arrow_fs
 
-        found = self._system.get_file_info(arrow_fs.FileSelector(self._path(path), allow_not_found=not path))
-        return tuple(each.base_name for each in found)
+        selector = arrow_fs.FileSelector(self._path(path), allow_not_found=not path)
+        return tuple(each.base_name for each in self._ask(self._system.get_file_info, selector))
 
     def size(self, file: File) -> int:
         stream = self.streams[int(file)]
-        return int(stream.size()) if stream.readable() else int(stream.tell())
+        return int(self._ask(stream.size) if stream.readable() else stream.tell())
 
     def size_of(self, name: str) -> int:
         info = self._info(name)
@@ -201,4 +207,5 @@ class ArrowRaw(RawFiles):
         return self._kind(name) != "NotFound"
 
     def close(self, file: File) -> None:
-        self.streams.pop(int(file)).close()
+        stream = self.streams.pop(int(file))
+        self._ask(stream.close, size_bytes=0 if stream.readable() else stream.tell())

@@ -67,7 +67,7 @@ class VerifyTask:
     place: Any  # a path or a URI; None if the executing process has its own
     store: str  # UUID, in hexadecimal
     tables: list[Any] = field(default_factory=list)  # their definitions
-    # Table number, fragment, the values of each level, newest first, and the places of the levels to read.
+    # The values of each level of a fragment, newest first, and the numbers of the levels to read.
     chains: list[Any] = field(default_factory=list)
     segments: list[str] = field(default_factory=list)
     with_rows: bool = False  # also decode and encode every row
@@ -125,13 +125,13 @@ def run_task(files: Files, task: VerifyTask) -> VerifyReport:
     """Do `verify_task` with open files."""
     report, store = VerifyReport(), bytes.fromhex(task.store)
     tables = {each.table_id: each for each in map(read_definition, task.tables)}
-    for table_id, fragment, rows, wanted in task.chains:
-        definition = tables[table_id]
-        levels = [Level.of(table_id, fragment, values) for values in rows]
+    for values, wanted in task.chains:
+        levels = [Level.of(each) for each in values]
+        definition = tables[levels[0].table_id]
         try:
             chain = Chain(files, store, definition, levels)
         except (Damaged, Incompatible) as error:
-            report.add_error(error, levels[0].place.name)
+            report.add_error(error, levels[0].name)
             chain = None
         for number in wanted:
             level = levels[number]
@@ -141,11 +141,11 @@ def run_task(files: Files, task: VerifyTask) -> VerifyReport:
                     for _ in chain.entries(chain.contents[number]):
                         pass
             except (Damaged, Incompatible) as error:
-                report.add_error(error, level.place.name)
+                report.add_error(error, level.name)
             report.files += 1
-            report.rows += level.sizes.entries
-            report.rows_bytes += level.sizes.size_bytes
-            report.size_bytes += level.sizes.size_bytes
+            report.rows += level.entries
+            report.rows_bytes += level.size_bytes
+            report.size_bytes += level.size_bytes
     for name in task.segments:
         _verify_segment(files, name, report)
     return report
@@ -153,12 +153,9 @@ def run_task(files: Files, task: VerifyTask) -> VerifyReport:
 
 def _verify_level(files: Files, store: bytes, level: Level) -> None:
     """Read the files of a level. Raises: Damaged, Incompatible."""
-    content = read_level(files, store, level.place.level_name, level)
-    reader = RowsReader(files, store, level, content.ranges)
-    try:
+    content = read_level(files, store, level.level_name, level)
+    with RowsReader(files, store, level, content.ranges) as reader:
         reader.verify()
-    finally:
-        reader.close()
 
 
 def _rows_tasks(
@@ -173,12 +170,12 @@ def _rows_tasks(
     number = 0
     for manifest in manifests:
         report.backups += 1
-        for (table_id, fragment), levels in sorted(manifest.levels.items()):
+        for (table_id, _), levels in sorted(manifest.levels.items()):
             wanted = []
             for at, level in enumerate(levels):
-                first, other = known.setdefault(level.place.name, (level, manifest.number))
+                first, other = known.setdefault(level.name, (level, manifest.number))
                 if first != level:
-                    report.add_error(ValueError(f"manifests {other} and {manifest.number} differ"), level.place.name)
+                    report.add_error(ValueError(f"manifests {other} and {manifest.number} differ"), level.name)
                 elif other == manifest.number:
                     wanted.append(at)
             if not wanted:
@@ -190,9 +187,9 @@ def _rows_tasks(
             definition = json.loads(manifest.definition(table_id).to_json())
             if definition not in tasks[-1].tables:
                 tasks[-1].tables.append(definition)
-            tasks[-1].chains.append([table_id, fragment, [each.values() for each in levels], wanted])
-            sizes += sum(levels[at].sizes.size_bytes for at in wanted)
-    return tasks, sum(level.sizes.size_bytes for level, _ in known.values())
+            tasks[-1].chains.append([[each.values() for each in levels], wanted])
+            sizes += sum(levels[at].size_bytes for at in wanted)
+    return tasks, sum(level.size_bytes for level, _ in known.values())
 
 
 def _segment_tasks(files: Files, where: Any, task_bytes: int) -> list[VerifyTask]:

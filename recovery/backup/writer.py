@@ -34,14 +34,7 @@ from tidemark.recovery.backup.manifest import (
     folders,
     write_manifest,
 )
-from tidemark.recovery.backup.rows_file import (
-    PLACE,
-    ROWID_MASK,
-    Level,
-    Place,
-    RowsReader,
-    RowsWriter,
-)
+from tidemark.recovery.backup.rows_file import PLACE, ROWID_MASK, Level, RowsReader, RowsWriter
 from tidemark.recovery.backup.storage import make_file_durable
 
 if TYPE_CHECKING:
@@ -81,35 +74,35 @@ class BackupReport:
 
 
 class Unchanged:
-    """The rows of a fragment that have not changed since its newest level, by ROWID: one bit for each slot."""
+    """The rows of a fragment that have not changed since its newest level, by ROWID: a byte for each slot."""
 
     def __init__(self, pages: int, slots: int) -> None:
         self._slots = slots
-        self._words: Words = np.zeros(-(-pages * slots // 64), dtype=np.int64)
+        self._is_noted = np.zeros(pages * slots, dtype=bool)
 
-    def _bits(self, rowids: Words) -> tuple[Words, Words]:
-        numbers = (rowids >> 16) * self._slots + (rowids & 0xFFFF)
-        return numbers >> 6, np.left_shift(np.int64(1), numbers & 63)
+    def _places(self, rowids: Words) -> Words:
+        return (rowids >> 16) * self._slots + (rowids & 0xFFFF)
 
     def note(self, rowids: Words) -> None:
-        """Set the bits of these rows."""
-        words, bits = self._bits(rowids)
-        if words.size and int(words[-1]) >= self._words.size:  # pages were released since
-            self._words = np.append(self._words, np.zeros(int(words[-1]) + 1 - self._words.size, dtype=np.int64))
-        np.bitwise_or.at(self._words, words, bits)
+        """Note these rows, which are in order."""
+        places = self._places(rowids)
+        if places.size and int(places[-1]) >= self._is_noted.size:  # pages were released since
+            more = np.zeros(int(places[-1]) + 1 - self._is_noted.size, dtype=bool)
+            self._is_noted = np.append(self._is_noted, more)
+        self._is_noted[places] = True
 
-    def take(self, rowids: Words) -> Any:
-        """Return whether the bit of each row is set, and clear these bits. Shapes: (rows,) both."""
-        words, bits = self._bits(rowids)
-        is_known = words < self._words.size  # a store that was opened again has no pages past its last row
-        found = is_known.copy()
-        found[is_known] = self._words[words[is_known]] & bits[is_known] != 0
-        np.bitwise_and.at(self._words, words[found], ~bits[found])
+    def take(self, rowids: Words, dead: Words) -> Any:
+        """Return whether each row, unless its position is among the dead, is noted; forget these. Shapes: (rows,)."""
+        places = self._places(rowids)
+        found = places < self._is_noted.size  # a store that was opened again has no pages past its last row
+        found[dead] = False
+        found[found] = self._is_noted[places[found]]
+        self._is_noted[places[found]] = False
         return found
 
     def count(self) -> int:
-        """Return the number of bits that are set."""
-        return int(np.bitwise_count(self._words.view(np.uint64)).sum())
+        """Return the number of noted rows."""
+        return int(np.count_nonzero(self._is_noted))
 
 
 class BackupWriter:
@@ -144,8 +137,7 @@ class BackupWriter:
     def run(self, incremental: bool = False) -> BackupReport:
         """Write one backup; incremental: on top of the newest backup, if there is one of this store and timeline.
 
-        Where the level below cannot complete an incremental one, or is damaged, the fragment is written whole (with
-        `is_verified`).
+        Where the level below cannot complete an incremental one, or is damaged, the fragment is written whole.
 
         Durable on return: the backup. Raises: SnapshotTooOld (writers changed more than `snapshot_memory` holds, eight
         times), StorageFull, ForeignFile, FileMissing if a file of an earlier backup is gone, BackupDamaged if a written
@@ -185,9 +177,9 @@ class BackupWriter:
     def _check_named(self, manifest: Manifest) -> None:
         """Check that the files of earlier backups still exist. Raises: FileMissing."""
         for _, level in manifest.files():
-            if level.place.backup != manifest.number:
-                self._files.size(level.place.name)
-                self._files.size(level.place.level_name)
+            if level.backup != manifest.number:
+                self._files.size(level.name)
+                self._files.size(level.level_name)
 
     # --- what an unfinished backup has left ------------------------------------------------------
     def _resume(self, found: Found, report: BackupReport) -> None:
@@ -206,53 +198,34 @@ class BackupWriter:
                 candidates.append(self._level_in(name))
             except Damaged as error:
                 _log.info("%s of an unfinished backup cannot be used: %s", name, error)
-        for level in sorted(candidates, key=lambda each: (each.place.epoch, -each.place.since)):
-            place = level.place
-            chain = self._chains.get((place.table_id, place.fragment), [])
-            known = chain[0].place.epoch if chain else 0
-            if place.since == known and place.epoch > known and self._is_completed(level, chain):
-                self._chains[place.table_id, place.fragment] = [level, *chain]
-                # If its writer was killed before a sync, the files may be only in the page cache (F39).
-                self._make_folders(place)
-                make_file_durable(self._files, place.name)
-                make_file_durable(self._files, place.level_name)
+        for level in sorted(candidates, key=lambda each: (each.epoch, -each.since)):
+            chain = self._chains.get((level.table_id, level.fragment), [])
+            if level.since == (chain[0].epoch if chain else 0) < level.epoch:
+                self._chains[level.table_id, level.fragment] = [level, *chain]
+                # Its rows file was durable before. It may be only in the page cache itself, if its writer was killed
+                # before a sync (F39).
+                make_file_durable(self._files, level.level_name)
                 report.resumed_files += 1
-
-    def _is_completed(self, level: Level, chain: list[Level]) -> bool:
-        """Whether these levels have the rows that a level of an unfinished backup needs below it."""
-        try:
-            Chain(self._files, self._identity[0], self._store.by_id[level.place.table_id].definition, [level, *chain])
-        except Damaged as error:
-            _log.info("%s of an unfinished backup cannot be used: %s", level.place.name, error)
-            return False
-        return True
 
     def _level_in(self, name: str) -> Level:
         """Return the level of a file that is valid without a manifest. Raises: Damaged."""
         content = read_level(self._files, self._identity[0], name)
-        place = content.level.place
-        if place.timeline != self._timeline or place.table_id not in self._store.by_id:
+        if content.level.timeline != self._timeline or content.level.table_id not in self._store.by_id:
             raise ForeignFile(f"the content of {name} does not belong to its name")
         self._verify(content)
         return content.level
 
     def _verify(self, content: LevelFile) -> None:
         """Read the rows file of a level back. Raises: Damaged."""
-        reader = RowsReader(self._files, self._identity[0], content.level, content.ranges)
-        try:
+        with RowsReader(self._files, self._identity[0], content.level, content.ranges) as reader:
             reader.verify()
-        finally:
-            reader.close()
 
-    def _make_folder(self, path: str) -> None:
-        if path not in self._folders:
-            make_folder(self._files, path)
-            self._folders.add(path)
-
-    def _make_folders(self, place: Place) -> None:
+    def _make_folders(self, level: Level) -> None:
         """Make the folders of a rows file. Durable on return: their names."""
-        self._make_folder(place.folder.partition("/")[0])
-        self._make_folder(place.folder)
+        for path in (level.folder.partition("/")[0], level.folder):
+            if path not in self._folders:
+                make_folder(self._files, path)
+                self._folders.add(path)
 
     # --- one snapshot ----------------------------------------------------------------------------
     def _attempt(self, report: BackupReport) -> Manifest:
@@ -317,65 +290,63 @@ class BackupWriter:
             writer = self._begin_level(snapshot, table, number, 0)
             try:
                 level = writer.close(self._fill(writer, snapshot, table, None))
-            except BaseException:
+            finally:
                 writer.discard()
-                raise
             levels = [self._end_level(LevelFile(level, columns_of(table.definition), writer.ranges))]
         if levels[0] not in before:
-            report.written_rows += levels[0].sizes.entries
-            report.written_bytes += levels[0].sizes.size_bytes
+            report.written_rows += levels[0].entries
+            report.written_bytes += levels[0].size_bytes
         self._chains[key] = levels
 
     def _continue(self, snapshot: Snapshot, table: Table, number: int, levels: list[Level]) -> list[Level] | None:
         """Write a level on top of these, and return all: the same ones if nothing changed, None if the fragment must be
         written whole. Raises: Damaged if these cannot complete a level; no file of the new one is then left.
         """
-        store, columns = self._identity[0], columns_of(table.definition)
-        contents = [read_level(self._files, store, each.place.level_name, each) for each in levels]
-        if contents[0].columns != columns:
+        columns = columns_of(table.definition)
+        if read_level(self._files, self._identity[0], levels[0].level_name, levels[0]).columns != columns:
             return None
+        chain = Chain(self._files, self._identity[0], table.definition, levels)
         arena, fragment = self._store.arena, table.by_number[number]
         unchanged = Unchanged(arena.word(fragment, F_PAGES), arena.word(fragment, F_SLOTS))
-        writer = self._begin_level(snapshot, table, number, levels[0].place.epoch)
+        writer = self._begin_level(snapshot, table, number, levels[0].epoch)
         try:
             rows = self._fill(writer, snapshot, table, unchanged)
-            if not writer.rows and rows == levels[0].sizes.rows:
+            if not writer.rows and rows == chain.rows:
                 return levels
-            dead = self._dead(contents, unchanged)
-            size = sum(each.sizes.entries for each in levels)
+            dead = self._dead(chain, unchanged)
+            size = sum(each.entries for each in levels)
             gone = sum(each.size for each in dead.values())
             self.check_complete(writer, rows, size - gone)
-            if gone > DEAD_MIN and gone * DEAD_SHARE > size + writer.rows:
-                self._remove(writer)
-                return None
-            content = LevelFile(writer.close(rows), columns, writer.ranges, dead)
-            return [self._end_level(content), *levels]
+            if gone <= DEAD_MIN or gone * DEAD_SHARE <= size + writer.rows:
+                return [self._end_level(LevelFile(writer.close(rows), columns, writer.ranges, dead)), *levels]
         except Damaged:
             self._remove(writer)
             raise
         finally:
             writer.discard()
+        self._remove(writer)
+        return None
 
     def check_complete(self, writer: RowsWriter, rows: int, alive: int) -> None:
         """Check that a level and the rows alive below it are all rows of the fragment. Raises: BackupDamaged."""
         if writer.rows + alive != rows:
-            raise BackupDamaged(f"{writer.place.name} has {writer.rows} rows and the levels below {alive}, not {rows}")
+            raise BackupDamaged(f"{writer.level.name} has {writer.rows} rows and the levels below {alive}, not {rows}")
 
     def _remove(self, writer: RowsWriter) -> None:
         """Remove a file that is not wanted."""
         writer.discard()
-        if self._files.exists(writer.place.name):
-            self._files.unlink(writer.place.name)
+        if self._files.exists(writer.level.name):
+            self._files.unlink(writer.level.name)
 
     def _begin_level(self, snapshot: Snapshot, table: Table, number: int, since: int) -> RowsWriter:
         slots = self._store.arena.word(table.by_number[number], F_SLOTS)
-        version, backup = table.definition.version, self._number
-        place = Place(backup, table.table_id, table.name, number, snapshot.epoch, since, self._timeline, slots, version)
-        return RowsWriter(self._files, self._identity, place, table.format, self._make_folders)
+        about = (table.table_id, table.name, number, snapshot.epoch, since, self._timeline, slots)
+        level = Level(self._number, *about, table.definition.version)
+        return RowsWriter(self._files, self._identity, level, table.format, self._make_folders)
 
     def _end_level(self, content: LevelFile) -> Level:
         """Make the level of a rows file that is closed. Durable on return: both files and their names."""
-        self._files.sync_directory(content.level.place.folder)
+        self._files.sync_directory(content.level.folder)
         if self._is_verified:
             self._verify(content)
         write_level(self._files, self._identity, content)
@@ -385,10 +356,10 @@ class BackupWriter:
         """Add the rows of a fragment that changed, with disk parts, and note the others in `unchanged`; None: add all.
         Return the number of rows of the fragment.
         """
-        place, has_disk = writer.place, table.format.has_disk
+        level, has_disk = writer.level, table.format.has_disk
         # An incremental backup reads disk parts of changed rows only, so it first scans all rows without them.
         is_whole = unchanged is None
-        scan = snapshot_reads.fragment_scan(snapshot, table, table.by_number[place.fragment], has_disk and is_whole)
+        scan = snapshot_reads.fragment_scan(snapshot, table, table.by_number[level.fragment], has_disk and is_whole)
         rows = 0
         while not scan.is_end:
             batch = scan.next(SCAN_BATCH_ROWS)
@@ -397,7 +368,7 @@ class BackupWriter:
             if self._progress is not None:
                 self._progress(self._done_rows, max(self._done_rows, self._total_rows), "rows")
             if unchanged is not None:
-                is_changed = batch.epochs() > place.since
+                is_changed = batch.epochs() > level.since
                 unchanged.note(batch.rowids()[~is_changed])
                 offsets = batch.offsets[is_changed]
                 batch = ScanBatch(batch.entries, offsets, offsets.size)
@@ -406,31 +377,19 @@ class BackupWriter:
             writer.add(batch)
         return rows
 
-    def _dead(self, contents: list[LevelFile], unchanged: Unchanged) -> dict[int, Words]:
+    def _dead(self, chain: Chain, unchanged: Unchanged) -> dict[int, Words]:
         """Return the positions of rows in the files of these levels that are gone or replaced, by epoch of the level.
         Raises: BackupDamaged unless each unchanged row is found once, and Damaged.
         """
         found: dict[int, Words] = {}
-        for each in contents:
-            epoch = each.level.place.epoch
-            before = contents[0].dead.get(epoch, NOTHING)
-            dead = [NOTHING]
-            reader = RowsReader(self._files, self._identity[0], each.level, each.ranges)
-            try:
-                for first, batch in reader.groups([PLACE]):
-                    rowids = batch.column(0).to_numpy() & ROWID_MASK
-                    is_alive = np.ones(rowids.size, dtype=bool)
-                    is_alive[
-                        before[np.searchsorted(before, first) : np.searchsorted(before, first + rowids.size)] - first
-                    ] = 0
-                    is_alive[is_alive] = unchanged.take(rowids[is_alive])
-                    dead.append(np.flatnonzero(~is_alive) + first)
-            finally:
-                reader.close()
-            found[epoch] = np.concatenate(dead)
+        for content in chain.contents:
+            pieces = [NOTHING]
+            for first, batch, dead in chain.groups(content, [PLACE]):
+                is_alive = unchanged.take(batch.column(0).to_numpy() & ROWID_MASK, dead)
+                pieces.append(np.flatnonzero(~is_alive) + first)
+            found[content.level.epoch] = np.concatenate(pieces)
         left = unchanged.count()
         if left:
-            raise BackupDamaged(
-                f"{left} rows without a change are not in {contents[0].level.place.name} and those below"
-            )
+            name = chain.contents[0].level.name
+            raise BackupDamaged(f"{left} rows without a change are not in {name} and those below", file=name)
         return {epoch: dead for epoch, dead in found.items() if dead.size}

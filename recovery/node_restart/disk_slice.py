@@ -13,8 +13,8 @@ import numpy as np
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, ST_SPACE
 from tidemark.engine.store.node_copy import items_of
-from tidemark.recovery.backup.entries_kernels import append_entries
 from tidemark.recovery.backup.entries_layout import B_USED, BACKUP_STATE_WORDS
+from tidemark.recovery.node_restart.disk_entries_kernels import append_entries
 
 if TYPE_CHECKING:
     from tidemark.engine.access.snapshot import Snapshot

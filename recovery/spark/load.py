@@ -21,7 +21,7 @@ from tidemark.recovery.load.parquet import RowGroups, batches_in, cut, row_group
 from tidemark.recovery.load.tasks import write_numbered
 from tidemark.recovery.spark.failures import typed_errors
 from tidemark.recovery.spark.jobs import TASK_BYTES, from_text, mapped, to_text
-from tidemark.recovery.spark.read import spark_root
+from tidemark.recovery.spark.read import spark_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -56,8 +56,9 @@ def load_frame(frame: DataFrame, job: LoadJob) -> None:
     directory, mark, query = job.directory.partition("?")
     scratch = f"{directory}/{job.name}{mark}{query}"
     observed = frame.observe(seen, count(lit(1)).alias("rows"))
+    target = spark_place(frame.sparkSession, scratch)
     with typed_errors():
-        observed.write.options(**SCRATCH_OPTIONS).parquet(spark_root(scratch))
+        observed.write.options(**SCRATCH_OPTIONS).parquet(target)
     load_places(frame.sparkSession, [scratch], job, int(seen.get["rows"]))
 
 
@@ -87,8 +88,8 @@ def load_places(spark: SparkSession, places: Sequence[str], job: LoadJob, rows: 
         tasks.append(to_text({**about, "groups": [astuple(group) for group in task]}))
         first_row += sum(group.rows for group in task)
     reports = mapped(spark, write_task, tasks)
-    with directory_of(job) as place:
-        place.remove(job.name)
+    with directory_of(job) as directory:
+        directory.remove(job.name)
     publish(job, [FragmentReport.from_json(report) for text in reports for report in from_text(text)])
 
 
@@ -115,6 +116,6 @@ def write_task(text: str) -> str:
                 yield row, batch
                 row += batch.num_rows
 
-    with directory_of(job) as place:
-        reports = write_numbered(job, attempt, numbered(), task["part"], place)
+    with directory_of(job) as directory:
+        reports = write_numbered(job, attempt, numbered(), task["part"], directory)
     return to_text([report.to_json() for report in reports])

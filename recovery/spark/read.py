@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import numpy as np
 
 from tidemark.engine.base.errors import Rejected
 from tidemark.recovery.backup.chain import Chain
-from tidemark.recovery.backup.places import canonical_place
+from tidemark.recovery.backup.places import canonical_place, shown_place
 from tidemark.recovery.backup.plan import chosen_backup
 from tidemark.recovery.backup.rows_file import AUTHOR, EPOCH, FRAGMENT_SHIFT, PLACE, ROWID_MASK, hidden_columns
 from tidemark.recovery.backup.storage import at_place
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
 
 CHECKED = {"parquet.page.verify-checksum.enabled": "true"}
 
-_CREDENTIALS = re.compile(r"(?<=//)[^/?#@]*:[^/?#]*@")
 _PATTERN = re.compile(r"[\[\]{}*?\\]")  # Spark takes these for patterns
 
 
@@ -38,7 +38,7 @@ class BackupRows:
     """What a read of a table needs to know of a backup."""
 
     definition: TableDefinition
-    root: str  # of the place, as Spark names it
+    place: str  # canonical
     names: list[str]  # of the rows files
     dead: Words  # $PLACE and $EPOCH of rows in them that are not taken; shape (rows, 2)
 
@@ -61,27 +61,55 @@ def rows_of_backup(place: Any, table: str | None, number: int | None) -> BackupR
                 continue
             chain = Chain(files, manifest.store, definition, levels)
             for content in chain.contents:
-                names.append(content.level.place.name)
+                names.append(content.level.name)
                 dead.append(chain.dead_rows(content))
-        return BackupRows(definition, spark_root(place), names, np.concatenate(dead))
+    return BackupRows(definition, place, names, np.concatenate(dead))
 
 
-def spark_root(place: str) -> str:
-    """Return a canonical place as Spark names it, without secrets: Spark has its own, and shows names in its plans."""
+def spark_place(spark: SparkSession, place: str) -> str:
+    """Return a canonical place as Spark names it, without secrets: they become settings of the session. Spark shows
+    paths in plans and logs; of settings it hides values.
+
+    Raises: Rejected for secrets that have no setting here.
+    """
     if place.startswith("/"):
         return f"file:{place}"
-    scheme, _, rest = _CREDENTIALS.sub("", place).partition("?")[0].partition("://")
-    return f"{'s3a' if scheme == 's3' else scheme}://{rest}"
+    parts = urlsplit(place)
+    query = dict(parse_qsl(parts.query))
+    user, _, host = parts.netloc.rpartition("@")
+    if parts.scheme == "s3":
+        prefix = f"fs.s3a.bucket.{host}"
+        key, _, secret = user.partition(":")
+        found = {
+            "access.key": unquote(key),
+            "secret.key": unquote(secret),
+            "endpoint": query.get("endpoint_override", ""),
+            "endpoint.region": query.get("region", ""),
+            "path.style.access": "true" if "endpoint_override" in query else "",
+            "connection.ssl.enabled": "false" if query.get("scheme") == "http" else "",
+        }
+        for name, value in found.items():
+            if value:
+                spark.conf.set(f"{prefix}.{name}", value)
+        return f"s3a://{host}{parts.path}"
+    if ":" in user or parts.query:
+        raise Rejected(
+            f"Spark would show the secrets of {shown_place(place)}; leave them out of the place, and set"
+            f" spark.hadoop.fs.{parts.scheme}… for them in ts.session(settings=)",
+            place=shown_place(place),
+        )
+    return place
 
 
 def frame_of(spark: SparkSession, rows: BackupRows, hidden: bool) -> DataFrame:
     """Return the rows as a DataFrame. hidden: with `$ROWID`, `$EPOCH`, `$AUTHOR` and `$FRAGMENT` after the columns."""
     import pyarrow as pa
-    from pyspark.sql.functions import broadcast, col
+    from pyspark.sql.functions import broadcast, col, shiftright
 
     columns = rows.definition.columns
     schema = spark_schema(columns, hidden_columns(rows.definition))
-    paths = [_PATTERN.sub(r"\\\g<0>", f"{rows.root}/{name}") for name in rows.names]
+    root = spark_place(spark, rows.place)
+    paths = [_PATTERN.sub(r"\\\g<0>", f"{root}/{name}") for name in rows.names]
     frame = spark.read.schema(schema).options(**CHECKED).parquet(*paths)
     if rows.dead.size:
         gone = spark.createDataFrame(pa.table({PLACE: rows.dead[:, 0], EPOCH: rows.dead[:, 1]}))
@@ -91,7 +119,7 @@ def frame_of(spark: SparkSession, rows: BackupRows, hidden: bool) -> DataFrame:
         place = col(_quoted(PLACE))
         wanted.append(place.bitwiseAND(ROWID_MASK).alias("$ROWID"))
         wanted += [col(_quoted(EPOCH)), col(_quoted(AUTHOR))]
-        wanted.append((place / (1 << FRAGMENT_SHIFT)).cast("long").alias("$FRAGMENT"))
+        wanted.append(shiftright(place, FRAGMENT_SHIFT).alias("$FRAGMENT"))
     return frame.select(*wanted)
 
 

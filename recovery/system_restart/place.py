@@ -48,6 +48,12 @@ _LOOK_BYTES = 4_096  # of a file of the log: a creation that lost its LOCK has w
 _SHOWN_NAMES = 2
 
 
+def is_own(name: str) -> bool:
+    """Whether a store gives this name, with its folder, to a file."""
+    folder, _, leaf = name.partition("/")
+    return name in STORE_NAMES if folder not in FOLDERS else FOLDERS[folder].fullmatch(leaf) is not None
+
+
 def own_leaves(files: Files, folder: str) -> list[str]:
     """Return the names in a folder that the store gives to its files there."""
     return [leaf for leaf in files.list(folder) if FOLDERS[folder].fullmatch(leaf)]

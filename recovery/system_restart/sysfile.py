@@ -123,7 +123,7 @@ def read_sysfile(files: Files, is_restoring: bool = False) -> Sysfile | None:
     """
     if not is_restoring and files.exists(RESTORING):
         raise RestoreUnfinished(
-            "a restore into this directory was interrupted; restore again, into a new or empty directory"
+            "a restore into this directory was interrupted; restore again, into this directory or another one"
         )
     copies = [copy for copy in (read_copy(files, name) for name in NAMES) if copy is not None]
     check_of_one_store((copy.store for copy in copies), NAMES)

@@ -1,7 +1,7 @@
-"""Rows of one fragment from files alone: the levels of a backup, or a local checkpoint's data file and copies.
+"""Rows of one fragment from files alone: a local checkpoint's data file and copies.
 
 The content of files is not trusted: blocks are verified as they are read, entries are checked one by one, and at the
-end the counts must equal those in the manifest or control file.
+end the counts must equal those in the control file.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from tidemark.engine.base.errors import LcpDamaged, Unsupported
 from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
 from tidemark.engine.schema.row_shape import compute_layout
-from tidemark.recovery.backup.chain import Chain
 from tidemark.recovery.backup.entries_layout import B_ENTRIES, B_NEXT, B_USED, BACKUP_STATE_WORDS
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 from tidemark.recovery.system_restart.load import check_counts, shapes_of
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.recovery.backup.rows_file import Level
     from tidemark.recovery.local_checkpoint.control import Control
     from tidemark.recovery.local_checkpoint.data_file import DataBlock
 
@@ -54,26 +52,6 @@ def _pieces(
             yield ScanBatch(out, offsets[:count], count)
         if status == OK:
             return
-
-
-class BackupFragment:
-    """The rows of one fragment of a backup, level by level, newest first."""
-
-    def __init__(self, files: Files, store: bytes, definition: TableDefinition, levels: list[Level]) -> None:
-        self._files = files
-        self._store = store
-        self._definition = definition
-        self._levels = levels
-
-    def batches(self) -> Iterator[ScanBatch]:
-        """Yield the rows with disk parts, in the order of ROWIDs within a level, in the form of the newest definition.
-
-        Raises: BackupDamaged, FileMissing, FileTruncated, ForeignFile.
-        """
-        chain = Chain(self._files, self._store, self._definition, self._levels)
-        for content in chain.contents:
-            for batch, _ in chain.entries(content):
-                yield batch
 
 
 class LcpFragment:

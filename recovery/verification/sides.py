@@ -19,7 +19,7 @@ from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, ScanBatch
 from tidemark.engine.access.snapshot import Snapshot
 from tidemark.engine.memory.arena_layout import F_PAGES, F_SLOTS
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.recovery.verification.digest_files import BackupFragment
+from tidemark.recovery.backup.chain import Chain
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -173,9 +173,9 @@ class BackupSide(Side):
     def extent(self, name: str) -> Extent:
         """Return an estimate; the number of pages is a guess, since no file has it."""
         levels = [self._manifest.levels[place][0] for place in self._places(name)]
-        numbers = tuple(level.place.fragment for level in levels)
-        pages = max(2 * level.sizes.rows // max(1, level.place.slots) + _SPARE_PAGES for level in levels)
-        return Extent(numbers, pages, sum(level.sizes.rows for level in levels))
+        numbers = tuple(level.fragment for level in levels)
+        pages = max(2 * level.rows // max(1, level.slots) + _SPARE_PAGES for level in levels)
+        return Extent(numbers, pages, sum(level.rows for level in levels))
 
     def _places(self, name: str) -> list[tuple[int, int]]:
         definition = self._definitions[name]
@@ -186,7 +186,7 @@ class BackupSide(Side):
         for place in self._places(name):
             if pages is None or pages.get(place[1]):
                 levels = self._manifest.levels[place]
-                yield from BackupFragment(self._files, self._manifest.store, self._definitions[name], levels).batches()
+                yield from Chain(self._files, self._manifest.store, self._definitions[name], levels).batches()
 
 
 def page_ranges(numbers: Words, shift: int, rowid_bits: int) -> PageRanges:

@@ -198,20 +198,6 @@ def test_place_of_another_store_is_refused_when_the_store_is_opened(tmp_path: Pa
     tm.open(tmp_path / "two", background=False, **ROOM).close()  # nothing is left locked
 
 
-def test_place_is_the_same_wherever_the_process_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("here", "there"):
-        (tmp_path / name).mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    with tm.open(tmp_path / "store", background=False, archive="place", **ROOM) as db:
-        db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
-        monkeypatch.chdir(tmp_path / "there")
-        archiver = db.parts.archiver
-        assert archiver is not None and archiver.archive is not None
-        archiver.detach(archiver.archive)  # as if it had failed
-        db.archive()
-    assert (tmp_path / "here" / "place").exists() and not (tmp_path / "there" / "place").exists()
-
-
 @pytest.mark.parametrize("shown", ["failed sync", "growth"])
 def test_segment_that_only_the_page_cache_has_is_synced(shown: str) -> None:
     """Story: the sync of a segment failed, or power was lost before it. The archive that was opened next read the

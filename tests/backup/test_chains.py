@@ -201,7 +201,7 @@ def lose_changed_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     add = RowsWriter.add
 
     def lacking(writer: RowsWriter, batch: Any) -> None:
-        if not writer.place.since:
+        if not writer.level.since:
             add(writer, batch)
 
     monkeypatch.setattr(RowsWriter, "add", lacking)

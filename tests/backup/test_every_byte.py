@@ -89,11 +89,11 @@ def verifications(files: MemoryFiles) -> dict[str, Check]:
     for manifest in find_backups(files).manifests:
         found[f"{manifest.number}/manifest"] = lambda files: bool(find_backups(files).damaged)
         for _, level in manifest.files():
-            definition = json.loads(manifest.definition(level.place.table_id).to_json())
-            levels = manifest.levels[level.place.table_id, level.place.fragment]
-            chain = [level.place.table_id, level.place.fragment, [each.values() for each in levels]]
-            task = VerifyTask(None, manifest.store.hex(), [definition], [[*chain, [levels.index(level)]]])
-            for name in (level.place.name, level.place.level_name):
+            definition = json.loads(manifest.definition(level.table_id).to_json())
+            levels = manifest.levels[level.table_id, level.fragment]
+            chain = [[each.values() for each in levels], [levels.index(level)]]
+            task = VerifyTask(None, manifest.store.hex(), [definition], [chain])
+            for name in (level.name, level.level_name):
                 found[name] = lambda files, task=task: bool(verify_files(files, task).problems)
     segments = [name for name in files.snapshot() if name.endswith(".redo")]
     for name in segments:
@@ -108,9 +108,8 @@ def verifications(files: MemoryFiles) -> dict[str, Check]:
 
 def levels_of(task: RestoreTask) -> set[str]:
     """Names of the files of levels that a task reads."""
-    levels = [(part["table_id"], part["fragment"], values) for part in task.work for values in part["levels"]]
-    places = [Level.of(*each).place for each in levels]
-    return {name for place in places for name in (place.name, place.level_name)}
+    levels = [Level.of(values) for part in task.work for values in part["levels"]]
+    return {name for level in levels for name in (level.name, level.level_name)}
 
 
 class Captured:

@@ -5,8 +5,6 @@ authors.
 from __future__ import annotations
 
 import random
-from datetime import UTC, date, datetime, time
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -61,45 +59,6 @@ def test_backup_during_random_writes_restores_to_the_snapshot_of_its_epoch(
     assert len(by_index) == len(table) and by_index == sorted(by_index, key=lambda each: (each is not None, each))
     db.close()
     store.db.close()
-
-
-def test_every_type_comes_back(tmp_path: Path) -> None:
-    columns: list[tuple[str, Any, Any]] = [
-        ("i8", tm.Int8, -128),
-        ("i16", tm.Int16, 32_767),
-        ("i32", tm.Int32, -(1 << 31)),
-        ("u8", tm.UInt8, 255),
-        ("u16", tm.UInt16, 65_535),
-        ("u32", tm.UInt32, (1 << 32) - 1),
-        ("u64", tm.UInt64, (1 << 64) - 1),
-        ("f32", tm.Float32, 1.5),
-        ("f64", tm.Float64, -2.25),
-        ("dec", tm.Decimal(38, 10), Decimal("12345678901234567890.0123456789")),
-        ("flag", tm.Bool, True),
-        ("char", tm.Char(7), "käse"),
-        ("var", tm.VarChar(40), "größer"),
-        ("bin", tm.Binary(3), b"\0\1\2"),
-        ("varbin", tm.VarBinary(9), b"\xff\0"),
-        ("text", tm.Text, "long " * 9_000),
-        ("blob", tm.Blob, bytes(range(256)) * 150),
-        ("day", tm.Date, date(2026, 11, 21)),
-        ("clock", tm.Time, time(20, 25, 1, 5)),
-        ("moment", tm.DateTime, datetime(2026, 11, 21, 20, 25, 1, 7)),
-        ("stamp", tm.Timestamp, datetime(2026, 11, 21, 20, 25, 1, 7, UTC)),
-        ("kind", tm.Enum("a", "b"), "b"),
-    ]
-    with tm.open(tmp_path / "store", background=False, data_memory="64 MiB") as db:
-        for storage in ("memory", "disk"):
-            made = [tm.Column(name, kind, nullable=True, storage=storage) for name, kind, _ in columns]
-            db.create_table(f"test.{storage}", [tm.Column("id", tm.Int64), *made], "id")
-            values = {name: value for name, _, value in columns}
-            db[f"test.{storage}"].insert_many([{"id": 1, **values}, {"id": 2, **dict.fromkeys(values)}])
-        want = content(db)
-        db.backup(tmp_path / "place")
-    restore(tmp_path / "place", tmp_path / "copy", data_memory="64 MiB")
-    with tm.open(tmp_path / "copy", background=False, data_memory="64 MiB") as copy:
-        assert content(copy) == want
-        assert copy["test.disk"].get(1).text == "long " * 9_000
 
 
 def test_authors_and_epochs_of_applied_rows_come_back_and_continue() -> None:
@@ -217,22 +176,6 @@ class _Restless:
             return call(*given)
 
         return called
-
-
-def test_backup_to_a_filesystem_of_pyarrow_restores(tmp_path: Path) -> None:
-    arrow_fs = pytest.importorskip("pyarrow.fs")
-    place = (arrow_fs.SubTreeFileSystem(str(tmp_path), arrow_fs.LocalFileSystem()), "deep/place")
-    with tm.open(tmp_path / "store", background=False) as db:
-        db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(9))], "id")
-        db["test.t"].insert_many([(key, f"n{key}") for key in range(500)])
-        db.backup(place)
-        db["test.t"].delete_many(list(range(50)))
-        db.backup(place, incremental=True)
-        want = content(db)
-    assert [each["kind"] for each in backups(place)["backups"]] == ["incremental", "full"]
-    restore(place, tmp_path / "copy")
-    with tm.open(tmp_path / "copy", background=False) as copy:
-        assert content(copy) == want
 
 
 def test_two_writers_to_one_place_are_kept_apart(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_what_is_kept_restores_and_nothing_else_is_left(keep: int) -> None:
     found = find_backups(place)
     assert [each.number for each in found.manifests] == report.kept == list(range(7, 7 - min(keep, 7), -1))
     assert found.unfinished == [] and verify(place).problems == []
-    places = [level.place for each in found.manifests for _, level in each.files()]
+    places = [level for each in found.manifests for _, level in each.files()]
     needed = {name for each in places for name in (each.name, each.level_name)}
     assert {name for name in place.snapshot() if name.endswith((".parquet", ".level"))} == needed
     assert before - sum(len(text) for text in place.snapshot().values()) >= report.freed_bytes

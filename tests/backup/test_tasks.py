@@ -189,29 +189,6 @@ def test_runner_that_loses_a_report_makes_no_store(backed_up: tuple[dict[str, by
         open_memory(MemoryFiles.from_snapshot(files.snapshot()), **ROOM)
 
 
-def test_flipped_byte_of_a_split_file_between_tasks_is_found(backed_up: tuple[dict[str, bytes], Tables]) -> None:
-    rng = random.Random(5)
-    print("seed 5")
-    for _ in range(12):
-        files = MemoryFiles()
-
-        def runner(tasks: list[RestoreTask], place: Any, target: Any) -> Iterator[TaskReport]:
-            reports = [run_task(task, place, target, ManualClock(task.number)) for task in tasks]
-            if tasks[0].kind == SPLIT:
-                name = reports[0].file
-                section = rng.choice(reports[0].made)
-                file = target.open(name, True)
-                at = section[3] + rng.randrange(section[6])
-                byte = bytearray(target.pread(file, at, 1))
-                byte[0] ^= 1 << rng.randrange(8)
-                target.pwrite(file, at, bytes(byte))
-                target.close(file)
-            yield from reports
-
-        with pytest.raises(tm.Damaged):
-            prepared(backed_up[0], runner, files).run()
-
-
 def test_checkpoints_that_lack_rows_are_not_fallen_back_to() -> None:
     """Story: when the UNDO records of a restore of disk columns fill the log, the restore empties it with local
     checkpoints on the way. They were kept next to the last one, and an opening fell back to them when a data file of

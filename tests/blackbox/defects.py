@@ -97,7 +97,7 @@ DEFECTS = (
     Defect(
         "dead rows of older levels of a backup are restored",
         "tidemark.recovery.backup.chain",
-        "                if gone.size:",
+        "                if dead.size:",
         "                if False:",
         _programs(100),
     ),

@@ -84,7 +84,7 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "level-file-of-a-broken-backup-believed",
         "tidemark.recovery.backup.writer",
-        "                make_file_durable(self._files, place.level_name)\n",
+        "                make_file_durable(self._files, level.level_name)\n",
         "",
         "shown-backups",
     ),

@@ -114,6 +114,30 @@ with taking_turns(Turns(1, end)):
     assert done.stdout.startswith("no end after 2001 points")
 
 
+def test_a_cached_property_that_is_being_computed_holds_no_turn() -> None:
+    """Python 3.11 computes it under a lock of its own. Threads that took turns waited for that lock for ever."""
+    done = program("""
+import functools
+
+class Shape:
+    @functools.cached_property
+    def words(self):
+        turns.sleep(1)
+        return 7
+
+turns = Turns(1, end)
+with taking_turns(turns):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(Shape().words)) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    print(found)
+""")
+    assert (done.returncode, done.stdout) == (0, "[7, 7, 7]\n"), done.stderr
+
+
 def test_all_that_threads_wait_with_takes_turns_and_time_is_virtual() -> None:
     done = program("""
 turns = Turns(5, end)

@@ -16,6 +16,7 @@ from tests.store.support import let_read_ahead_end
 from tidemark.engine.access.batch_operations import scan
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.stored import StoredUnique
+from tidemark.engine.log.redo_layout import KIND_DELETE, KIND_INSERT
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
 from tidemark.engine.schema.partitions_layout import SP_UNIT_COUNT, SP_UNIT_IS_PAGE, SP_UNITS
@@ -119,7 +120,7 @@ class ArenaCheck:
         for desc in idle:
             assert self.word(desc + a.X_FIRST) == 0, "an ended transaction has operations"
         for txn in store.locks.by_slot.values():
-            back, count = 0, 0
+            back, count, entries = 0, 0, 0
             cell = self.word(txn.desc + a.X_FIRST)
             while cell:
                 self.claim(cell, a.CELL_WORDS, "operation")
@@ -127,8 +128,22 @@ class ArenaCheck:
                 self.operations[cell] = txn.desc
                 if self.word(cell + a.O_VAR):
                     self.chain(self.word(cell + a.O_VAR))
+                entries += self.entries_of(txn.desc, cell)
                 back, cell, count = cell, self.word(cell + a.O_NEXT), count + 1
             assert self.word(txn.desc + a.X_LAST) == back and self.word(txn.desc + a.X_OPS) == count
+            assert self.word(txn.desc + a.X_INDEXED) == entries, "X_INDEXED counts what was refused or undone"
+
+    def entries_of(self, txn: int, cell: int) -> int:
+        """The entries of ordered indexes that the commit of an operation may change."""
+        listed = self.word(self.word(cell + a.O_FRAGMENT) + a.F_INDEXES)
+        kind = self.word(cell + a.O_RECORD) & a.OP_KIND_MASK
+        if not listed or kind == a.OP_LOCK:
+            return 0
+        trees = self.mem[listed + ix.XL_FIRST :][: self.word(listed + ix.XL_COUNT)].tolist()
+        used = sum(self.word(tree + ix.I_BIRTH) <= self.word(txn + a.X_GENERATION) for tree in trees)
+        if kind == KIND_DELETE:
+            return used
+        return 2 * used * (self.word(cell + a.O_ROWID) >> a.COUNT_SHIFT if kind == KIND_INSERT else 1)
 
     def chain(self, reference: int) -> None:
         """Count the chunks of a var part."""

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import OWN_LOCK
 from tests.engine.stage import LONG_MS, NAME, Stage
 from tests.store.trouble import promises
 from tidemark.engine.memory.arena_layout import X_OPS
@@ -301,3 +302,14 @@ def test_lock_taken_before_a_savepoint_outlives_the_change_undone_with_it(impati
     first.commit()
     assert [impatient.table[key].value for key in (1, 2)] == [3, 7]
     assert impatient.db.check()["problems"] == []
+
+
+def test_a_refusal_names_the_first_of_a_threads_transactions_that_share_the_lock(stage: Stage) -> None:
+    """It named any of them: which one depended on the addresses of objects."""
+    sharing = [stage.db.transaction() for _ in range(12)]
+    for txn in sharing:
+        txn.get(NAME, 1, lock="shared")
+    while sharing:
+        with pytest.raises(tm.Rejected, match=f"{OWN_LOCK[:-2]}{sharing[0].txid:#x};"):
+            stage.table.update(1, {"value": 1})
+        sharing.pop(0).rollback()

@@ -70,8 +70,8 @@ SPACE_FREED = "tests.disk.test_space:test_tablespace_freed_leaves_every_block_as
 
 BACKUP = "tidemark.recovery.backup"
 DIGEST = "tidemark.recovery.verification.digests"
-BACKED_UP = "tests.backup.test_kernels:test_entries_appended_and_made_records_equal_twins"
-CHAINS = "tests.backup.test_incremental:test_every_backup_of_a_random_chain_restores_to_its_epoch"
+BACKED_UP = "tests.recovery.test_disk_entries:test_entries_appended_and_made_records_equal_twins"
+CHAINS = "tests.backup.test_chains:test_each_backup_of_a_random_life_restores_to_its_rows"
 DIGESTS = "tests.digest.test_rows:test_digests_of_any_columns_equal_twin_wherever_arrays_begin"
 MERGED = "tests.backup.test_restore_kernels:test_levels_and_changes_merged_equal_rows_changed_one_by_one"
 COLLECTED = "tests.backup.test_restore_kernels:test_changes_collected_and_gathered_are_those_of_the_group_by_fragment"
@@ -254,7 +254,8 @@ TWINS = {
     ),
     **dict.fromkeys(["txn.operations.put_rows", "txn.operations.touch_rows", "txn.operations.touch_int_key"], WALK),
     **dict.fromkeys(["access.reads.read_row", "access.reads.read_rows", "access.reads.read_int_key"], WALK),
-    **dict.fromkeys([f"{BACKUP}.entries.{name}" for name in ("append_entries", "records_of_entries")], BACKED_UP),
+    f"{BACKUP}.entries.records_of_entries": BACKED_UP,
+    "tidemark.recovery.node_restart.disk_entries.append_entries": BACKED_UP,
     **dict.fromkeys(
         [f"{DIGEST}.{name}" for name in "begin_digests fold_words fold_bytes finish_digests".split()], DIGESTS
     ),

@@ -54,26 +54,6 @@ def test_folder_of_a_table_in_a_full_backup_is_read_by_any_reader_of_parquet(
     assert scanned == [tuple(row[at] for at in places_of) for row in want]
 
 
-def test_random_chain_of_backups_gives_each_state(db: tm.Database, tmp_path: Path) -> None:
-    """Levels on top of each other; a column added on the way gives older rows a var part they never had."""
-    rng = random.Random(3)
-    columns = [tm.Column("id", tm.Int64), tm.Column("v", tm.Int64)]
-    db.create_table("chain", columns, "id", partition=tm.HashPartition(3))
-    states = []
-    for turn in range(6):
-        keys = rng.sample(range(1_000), 150)
-        db["chain"].delete_many([key for key in keys[:60] if key in db["chain"]])
-        width = len(db["chain"].definition.columns) - 2
-        db["chain"].write_many([(key, turn, *[f"t{turn}"] * width) for key in keys[60:]])
-        if turn in (2, 4):
-            db.add_column("chain", tm.Column(f"added{turn}", tm.VarChar(10), default=f"old{turn}"))
-        db.backup(tmp_path / "place", incremental=True)
-        states.append(rows_of(db, "chain"))
-    for number, state in enumerate(states, 1):
-        assert rows_in(tmp_path / "place", number=number) == state, number
-    assert {row[2:] for row in states[-1]} >= {("old2", "old4"), ("t3", "old4")}
-
-
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_rows_older_than_the_var_part_of_their_table_have_the_defaults(
     db: tm.Database, tmp_path: Path, storage: str

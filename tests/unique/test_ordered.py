@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -394,6 +396,32 @@ def test_it_follows_its_column_and_goes_as_one() -> None:
     db.create_index("test.p", "by", "n", ordered=True)
     db.drop_table("test.p")
     check_arena(db)
+
+
+def test_while_it_comes_and_goes_it_is_there_or_not() -> None:
+    """Its parts are published one after the other: a scan that began between the two was told to make the index with
+    ordered=True.
+    """
+    db = made()
+    seen = set()
+
+    def look(frame: Any, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename == inspect.getfile(Table):
+            try:
+                db[NAME].scan(index="by")
+                seen.add("there")
+            except tm.NoSuchIndex:
+                seen.add("not there")
+        return look
+
+    sys.settrace(look)
+    try:
+        db.create_index(NAME, "by", "name", unique=True, ordered=True)
+        db.drop_index(NAME, "by")
+    finally:
+        sys.settrace(None)
+    assert seen == {"there", "not there"}
+    db.close()
 
 
 def test_a_unique_index_and_an_ordered_one_stay_two_indexes() -> None:

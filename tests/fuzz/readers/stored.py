@@ -46,7 +46,7 @@ from tidemark.engine.log.load_layout import LOAD_MANIFEST
 from tidemark.engine.log.reader import LogReader
 from tidemark.engine.log.spool_layout import SPOOL_ALIGN_WORDS, SPOOL_BLOCK, SPOOL_HEADER_WORDS
 from tidemark.engine.log.spool_reader import Referred, SpoolReader, records_digest, referred
-from tidemark.engine.rows.backup_layout import ARCHIVE_SEGMENT, BACKUP_LEVEL, BACKUP_MANIFEST
+from tidemark.engine.rows.backup_layout import ARCHIVE_SEGMENT, BACKUP_UNIT
 from tidemark.engine.rows.lcp_layout import LCP_BLOCK, LCP_CONTROL
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.sealed import sealed_layout as s
@@ -356,7 +356,7 @@ def _read_rows(data: bytes) -> object:
     """The rows of a Parquet file whose digests are right, whatever it has."""
     files, store, table = _backed_up()
     content = read_level(disk(files), store, _backup_name(".level"))
-    level = replace(content.level, sizes=replace(content.level.sizes, size_bytes=len(data)))
+    level = replace(content.level, size_bytes=len(data))
     ends = [*(end for end, _ in content.ranges[:-1]), len(data)]
     if ends[-1] <= ends[-2]:
         raise FileTruncated("its tail has no byte")
@@ -364,8 +364,8 @@ def _read_rows(data: bytes) -> object:
     for start, end in zip([0, *ends], ends, strict=False):
         words = np.frombuffer(data[start:end] + bytes(start - end & 7), dtype=np.int64).copy()
         ranges.append((end, xxh3_128(words, end - start)))
-    made = disk({level.place.name: data})
-    made.make_directory(str(level.place.backup))
+    made = disk({level.name: data})
+    made.make_directory(str(level.backup))
     write_level(made, (store, 1), replace(content, level=level, ranges=ranges))
     chain = Chain(made, store, table, [level])
     return sum(batch.count for each in chain.contents for batch, _ in chain.entries(each))
@@ -527,7 +527,7 @@ READERS = (
         _one(lambda: _backed_up()[0][_backup_name("manifest")]),
         _read_backup_manifest,
         (BackupDamaged, Incompatible),
-        _json_unit(s.KIND_BACKUP_MANIFEST, BACKUP_MANIFEST),
+        _json_unit(s.KIND_BACKUP_MANIFEST, BACKUP_UNIT),
         ("accepted", "fails its checksum", "is invalid (", "of another backup", "VersionTooNew"),
         cost=2,
     ),
@@ -536,7 +536,7 @@ READERS = (
         _one(lambda: _backed_up()[0][_backup_name(".level", True)]),
         _read_level,
         (BackupDamaged, ForeignFile, Incompatible),
-        _json_unit(s.KIND_BACKUP_LEVEL, BACKUP_LEVEL),
+        _json_unit(s.KIND_BACKUP_LEVEL, BACKUP_UNIT),
         ("accepted", "fails its checksum", "is invalid (", "VersionTooNew"),
         cost=2,
     ),

@@ -7,6 +7,7 @@ that takes part takes part too. For threads outside the life, a lock made here w
 
 from __future__ import annotations
 
+import functools
 import queue
 import sys
 import threading
@@ -142,12 +143,24 @@ def _join(thread: Any, timeout: float | None = None) -> None:
     _real_join(thread, timeout)
 
 
+def _cached(prop: Any, instance: Any, owner: Any = None) -> Any:
+    """`functools.cached_property.__get__` without the lock that it has in Python 3.11. A thread that waited for that
+    lock would keep the turn, and its holder would never get one.
+    """
+    if instance is None:
+        return prop
+    if prop.attrname not in instance.__dict__:
+        instance.__dict__[prop.attrname] = prop.func(instance)
+    return instance.__dict__[prop.attrname]
+
+
 _PATCHES: tuple[tuple[Any, str, Any], ...] = (
     (threading, "Lock", TurnLock),
     (threading, "_allocate_lock", TurnLock),
     (threading, "_CRLock", None),  # then `RLock` makes the lock of plain ones
     (threading.Thread, "start", _start),
     (threading.Thread, "join", _join),
+    (functools.cached_property, "__get__", _cached),
     (queue, "SimpleQueue", queue._PySimpleQueue),  # type: ignore[attr-defined]
 )
 

@@ -1,4 +1,4 @@
-"""Kernels of backups against their naive twins."""
+"""Kernels for entries with disk parts against their naive twins."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from tests.naive import backup as naive
 from tidemark.engine.log.redo_layout import pack_identity
 from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
 from tidemark.engine.schema.row_layout import VAR_COUNT_SHIFT
-from tidemark.recovery.backup import entries_kernels as k
 from tidemark.recovery.backup import entries_layout as places
+from tidemark.recovery.backup.entries_kernels import records_of_entries
+from tidemark.recovery.node_restart.disk_entries_kernels import append_entries
 
 TABLE, FRAGMENT, FIXED = 5, 3, 4
 
@@ -60,16 +61,16 @@ def test_entries_appended_and_made_records_equal_twins(seed: int, has_var: bool,
     offsets = np.cumsum([1, *(len(each) for each in entries)])[:-1].astype(np.int64) + naive.ENTRY
     shape = (FIXED, int(has_var), len(rows))
     size = rng.choice([30, 60, 500])
-    got = all_of(lambda out, state: k.append_entries(words, offsets, *shape, out, state), size)
+    got = all_of(lambda out, state: append_entries(words, offsets, *shape, out, state), size)
     assert got == [word for row in rows for word in naive.filed(row, TABLE, FRAGMENT, has_var)]
     identity = pack_identity(TABLE, FRAGMENT, 7)
     about = np.array([FIXED, int(has_var), identity, TABLE, FRAGMENT], dtype=np.int64)
     array = np.array(got, dtype=np.int64)
-    made = all_of(lambda out, state: k.records_of_entries(array, 0, array.size, about, out, state), 40)
+    made = all_of(lambda out, state: records_of_entries(array, 0, array.size, about, out, state), 40)
     plain = [naive.Row(r.rowid, r.epoch, r.author, r.fixed, r.var if has_var else [], r.disk) for r in rows]
     assert made == [word for row in plain for word in naive.record(row, identity)]
     if rows:
         state, out = np.zeros(places.BACKUP_STATE_WORDS, dtype=np.int64), np.zeros(4_000, dtype=np.int64)
         for spoiled in (array[:-1].copy(), np.concatenate([array[:2], array[2:3] ^ (1 << 16), array[3:]])):
             state[:] = 0
-            assert k.records_of_entries(spoiled, 0, spoiled.size, about, out, state) == ST_INVARIANT
+            assert records_of_entries(spoiled, 0, spoiled.size, about, out, state) == ST_INVARIANT
