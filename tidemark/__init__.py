@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from tidemark.comparison import diff as diff
     from tidemark.comparison import repair as repair
     from tidemark.database import Database as Database
+    from tidemark.engine.access.scan_batch import AUTHOR as AUTHOR
+    from tidemark.engine.access.scan_batch import EPOCH as EPOCH
+    from tidemark.engine.access.scan_batch import FRAGMENT as FRAGMENT
+    from tidemark.engine.access.scan_batch import ROWID as ROWID
     from tidemark.engine.base.options import Options as Options
     from tidemark.engine.files.private_files import read_secret as read_secret
     from tidemark.engine.jit.warm_up import warmup as warmup
@@ -77,10 +81,6 @@ if TYPE_CHECKING:
     from tidemark.remote.transaction import RemoteTransaction as RemoteTransaction
     from tidemark.replication.wire.wire import client_tls as client_tls
     from tidemark.replication.wire.wire import server_tls as server_tls
-    from tidemark.scans import AUTHOR as AUTHOR
-    from tidemark.scans import EPOCH as EPOCH
-    from tidemark.scans import FRAGMENT as FRAGMENT
-    from tidemark.scans import ROWID as ROWID
     from tidemark.scans import Scan as Scan
     from tidemark.session import Transaction as Transaction
     from tidemark.sites.channel import Applied as Applied
@@ -96,6 +96,7 @@ _HOMES = {
     "tidemark.backup": "restore",
     "tidemark.comparison": "diff repair",
     "tidemark.database": "Database",
+    "tidemark.engine.access.scan_batch": "AUTHOR EPOCH FRAGMENT ROWID",
     "tidemark.engine.base.options": "Options",
     "tidemark.engine.files.private_files": "read_secret",
     "tidemark.engine.jit.warm_up": "warmup",
@@ -126,7 +127,7 @@ _HOMES = {
     "tidemark.remote.table": "RemoteTable",
     "tidemark.remote.transaction": "RemoteTransaction",
     "tidemark.replication.wire.wire": "client_tls server_tls",
-    "tidemark.scans": "AUTHOR EPOCH FRAGMENT ROWID Scan",
+    "tidemark.scans": "Scan",
     "tidemark.session": "Transaction",
     "tidemark.sites.channel": "Applied Channel",
     "tidemark.sites.serving": "Serving serve",

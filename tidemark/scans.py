@@ -15,13 +15,14 @@ from tidemark.display import ROWS_SHOWN, html_table
 from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import decode_entries, scan
 from tidemark.engine.access.column_scans import ColumnBatch, scan_by_columns
+from tidemark.engine.access.columns import schema_of
 from tidemark.engine.access.conditions import Condition, run_one
 from tidemark.engine.access.index_choice import Choice, Lookup, ranges_in, rows_of, way_of
 from tidemark.engine.access.index_only import answers_alone, count_by_index, scan_index
 from tidemark.engine.access.key_ranges import Bounds, KeyRange
 from tidemark.engine.access.own_changes import has_changed
 from tidemark.engine.access.program_scans import accepted_batches, aggregate, aggregate_groups, scan_where
-from tidemark.engine.access.scan_batch import ScanBatch
+from tidemark.engine.access.scan_batch import AUTHOR, EPOCH, FRAGMENT, HIDDEN, ROWID, ScanBatch
 from tidemark.engine.base.errors import Error, SchemaInvalid
 from tidemark.engine.base.limits import GROUP_COLUMNS_MAX
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
@@ -34,7 +35,7 @@ from tidemark.engine.point.selects import Select, select, select_range
 from tidemark.engine.programs.expression_programs import argument
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.program_layout import VERDICT_LAST, VERDICT_OK
-from tidemark.engine.rows.column_output import arrow_schema, python_values, to_numpy, to_pandas, to_polars, wanted_names
+from tidemark.engine.rows.column_output import python_values, to_numpy, to_pandas, to_polars, wanted_names
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_format import FEW_ROWS
 from tidemark.engine.schema.names import as_names
@@ -53,10 +54,6 @@ if TYPE_CHECKING:
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
 
-ROWID = "$ROWID"
-EPOCH = "$EPOCH"
-AUTHOR = "$AUTHOR"
-FRAGMENT = "$FRAGMENT"
 LOCKED_BATCH_ROWS = 1_000
 SPARE_KEYS = 8  # of rows that may be gone when they are locked
 LIST_ROWS = 256  # made by one kernel call, in 20 to 50 µs
@@ -65,7 +62,6 @@ _ORDERED = (Integer, Decimal, Calendar, Char, VarChar, Binary, VarBinary)
 _FEW: dict[str, tuple[type, ...]] = {"count": (*_ORDERED, Floating, Boolean, Enum), "sum": (Integer,)}
 _FEW |= {"min": _ORDERED, "max": _ORDERED}
 _ADD_UP: dict[str, Callable[[list[Any]], Any]] = {"count": len, "sum": sum, "min": min, "max": max}
-HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
 _FROM_PLACES = frozenset([ROWID, FRAGMENT])  # known from an index entry, without reading the row
 
 
@@ -349,9 +345,9 @@ class Scan:
 
     def _by_columns(self) -> Iterator[ScanBatch | ColumnBatch] | None:
         """Return the rows as kernels copy them into columns, if they can."""
-        if self._is_copied or self._index is not None or self._limit is not None or self._plain != self._columns:
+        if self._is_copied or self._index is not None or self._limit is not None:
             return None
-        return scan_by_columns(self._table, self._txn, self._condition, self._columns, self._partitions)
+        return scan_by_columns(self._table, self._txn, self._condition, self._columns, self._read, self._partitions)
 
     def _decoded(self, batch: ScanBatch, wanted: Sequence[str]) -> pa.RecordBatch:
         plain = [name for name in wanted if name not in HIDDEN]
@@ -366,15 +362,7 @@ class Scan:
             >>> db["item"].scan(["name", tm.EPOCH]).schema().names
             ['name', '$EPOCH']
         """
-        import pyarrow as pa
-
-        plain = arrow_schema(self._table.definition, self._plain)
-        return pa.schema(
-            [
-                pa.field(name, pa.int64(), nullable=False) if name in HIDDEN else plain.field(name)
-                for name in self._columns
-            ]
-        )
+        return schema_of(self._table.definition, self._columns)
 
     def to_arrow(self) -> pa.Table:
         """Return all rows as an Arrow table.

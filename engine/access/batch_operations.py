@@ -59,6 +59,7 @@ from tidemark.engine.txn.transaction import PAD_WORDS
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidemark.engine.access.snapshot_reads import Shown
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.rows.row_format import RowFormat
     from tidemark.engine.table.table import Table
@@ -453,7 +454,7 @@ def scan(
 def scan_from(
     table: Table,
     txn: Transaction | None,
-    view: View,
+    view: Shown,
     limit: int | None,
     columns: Sequence[str] | None,
     numbers: Sequence[int] | None,

@@ -14,6 +14,8 @@ from tidemark.engine.access.filter_scan_kernels import found_rows, has_own
 from tidemark.engine.access.program_scan_kernels import SLOT_BITS, SLOT_MASK
 from tidemark.engine.index.key_words_kernels import is_chained
 from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.objects_kernels import copy_elements
+from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.programs import program_layout as P
@@ -120,11 +122,8 @@ def _copy_texts(octets, out_octets, out, out_4, plan, at, rows, count, first):
     ends = plan[at + Q.CO_TARGET] + first + 1
     is_large = plan[at + Q.CO_UNIT] == 8
     for i in range(count):
-        start = np.uint64(rows[_START + i])
-        place = np.uint64(target + used)
         size = max(rows[_SIZE + i], 0)
-        for j in range(size):
-            out_octets[place + np.uint64(j)] = octets[start + np.uint64(j)]
+        copy_elements(out_octets, target + used, octets, rows[_START + i], size)
         used += size
         if is_large:
             out[np.uint64(ends + i)] = used
@@ -137,6 +136,9 @@ def _copy_column(mem, mem_4, mem_2, mem_1, fragment, plan, at, rows, count, firs
     """Copy the values of one column. Return OK, ST_MORE for the general path, or ST_SPACE - bytes of texts."""
     plan[at + Q.CO_MORE_NULLS] = 0
     plan[at + Q.CO_MORE_USED] = 0
+    if plan[at + Q.CO_KIND] == Q.COLUMN_ROWID:
+        move_words(rows, P.R_ROWID * P.VECTOR_ROWS, out, plan[at + Q.CO_TARGET] + first, count)
+        return A.OK
     if plan[at + Q.CO_KIND] != Q.COLUMN_FIXED:
         total = _measure_texts(mem, mem_1, fragment, plan, at, rows, count)
         if total < 0:

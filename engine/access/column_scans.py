@@ -14,7 +14,7 @@ import numpy as np
 from tidemark.engine.access import program_scan_layout as q
 from tidemark.engine.access.batch_operations import scan_from
 from tidemark.engine.access.column_scan_kernels import scan_columns
-from tidemark.engine.access.columns import TEXT_BYTES, Columns, is_copied
+from tidemark.engine.access.columns import TEXT_BYTES, Columns, is_copied, schema_of
 from tidemark.engine.access.conditions import Condition, Running, rows_memory
 from tidemark.engine.access.filters import filter_of
 from tidemark.engine.access.index_choice import way_of
@@ -22,15 +22,14 @@ from tidemark.engine.access.row_operations import check_table
 from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
 from tidemark.engine.memory.arena_layout import F_ROWS, OK, ST_CHANGED, ST_DROPPED, ST_MORE, ST_SPACE
 from tidemark.engine.programs.program_layout import VECTOR_ROWS
-from tidemark.engine.rows.column_output import arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidemark.engine.access.snapshot_reads import Shown
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
-    from tidemark.engine.txn.views import View
 
 COLUMN_SLOTS = 8_192  # of a call: about 100 µs
 CALL_WORDS = 65_536  # of rows of one call
@@ -50,10 +49,11 @@ class ColumnScan:
     """A scan of some columns of a table; `is_possible` says whether kernels copy all of them."""
 
     def __init__(self, table: Table, condition: Condition | None, names: Sequence[str]) -> None:
+        """names: of columns, which may be hidden ones."""
         known = dict(zip(table.format.names, table.format.layout.places, strict=True))
         self._table = table
-        self._places = [known[name] for name in names]
-        self._schema = arrow_schema(table.definition, names)
+        self._places = [known.get(name, name) for name in names]
+        self._schema = schema_of(table.definition, names)
         self._running = None if condition is None else Running(condition.program)
         self._names = names
         self._filter = filter_of(None if condition is None else condition.program)
@@ -65,20 +65,24 @@ class ColumnScan:
         check_table(self._table)
         with self._table.views.open(self._table.handle) as view:
             for number in numbers:
-                fragment = self._table.by_number.get(number)
-                if fragment is None:
-                    continue
-                state = np.zeros(q.PS_STATE_WORDS, dtype=np.int64)
-                status = ST_MORE
-                while status == ST_MORE:
-                    batch, status = self._next(txn, view, number, fragment, state)
-                    if batch is not None:
-                        yield batch
-                if status == ST_CHANGED:
-                    yield from self._rest(txn, view, number, int(state[q.PS_POSITION]))
+                yield from self.fragment_batches(txn, view, number)
+
+    def fragment_batches(self, txn: Transaction | None, view: Shown, number: int) -> Iterator[ScanBatch | ColumnBatch]:
+        """Yield the accepted rows of a fragment, given by its number, as the view shows them. Raises: as `scan_where`;
+        for a snapshot also SnapshotTooOld, SnapshotClosed.
+        """
+        fragment = self._table.by_number.get(number)
+        state = np.zeros(q.PS_STATE_WORDS, dtype=np.int64)
+        status = ST_MORE
+        while fragment is not None and status == ST_MORE:
+            batch, status = self._next(txn, view, number, fragment, state)
+            if batch is not None:
+                yield batch
+        if status == ST_CHANGED:
+            yield from self._rest(txn, view, number, int(state[q.PS_POSITION]))
 
     def _next(
-        self, txn: Transaction | None, view: View, number: int, fragment: int, state: Words
+        self, txn: Transaction | None, view: Shown, number: int, fragment: int, state: Words
     ) -> tuple[ColumnBatch | None, int]:
         """Return the next rows of a fragment, None if there are none, and ST_MORE; OK at its end; or ST_CHANGED if the
         general path must read the rest.
@@ -95,6 +99,7 @@ class ColumnScan:
         status = ST_MORE
         while status == ST_MORE and not state[q.PS_OWN]:
             check_table(table)
+            view.check()
             if txn is not None:
                 txn.check()
             desc = 0 if txn is None else txn.desc
@@ -112,7 +117,7 @@ class ColumnScan:
             status = ST_MORE
         return (ColumnBatch(columns.batch(self._schema, count)) if count else None), status
 
-    def _rest(self, txn: Transaction | None, view: View, number: int, first_rowid: int) -> Iterator[ScanBatch]:
+    def _rest(self, txn: Transaction | None, view: Shown, number: int, first_rowid: int) -> Iterator[ScanBatch]:
         """Yield the rows of a fragment from a place on, as the view shows them."""
         for batch in scan_from(self._table, txn, view, None, self._names, [number], first_rowid):
             if self._running is None:
@@ -128,17 +133,19 @@ def scan_by_columns(
     txn: Transaction | None,
     condition: Condition | None,
     columns: Sequence[str],
+    read: Sequence[str],
     partitions: Sequence[str] | None,
 ) -> Iterator[ScanBatch | ColumnBatch] | None:
     """Scan the rows a condition accepts (None: all rows) as columns; None if kernels do not copy these columns, or an
-    index is chosen for the condition. Raises: as `scan_where`.
+    index is chosen for the condition. columns: may be hidden ones. read: those that an index must have to answer alone.
+    Raises: as `scan_where`.
     """
     numbers = table.numbers_of(partitions)
     found = ColumnScan(table, condition, columns)
     if not found.is_possible:
         return None
     if condition is not None:
-        choice, numbers = way_of(table, condition, columns, partitions)
+        choice, numbers = way_of(table, condition, read, partitions)
         if choice is not None:
             return None
     return found.batches(txn, numbers)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.access import program_scan_layout as q
-from tidemark.engine.rows.column_output import arrow_of
+from tidemark.engine.access.scan_batch import AUTHOR, EPOCH, HIDDEN, ROWID
+from tidemark.engine.memory.arena_layout import AUTHOR_MASK, AUTHOR_SHIFT, ROW_HEADER_WORDS
+from tidemark.engine.rows.column_output import arrow_of, arrow_schema
 from tidemark.engine.rows.row_part import var_default
 from tidemark.engine.schema.added_columns import is_plain
 from tidemark.engine.schema.row_layout import WORD_BYTES
@@ -19,24 +21,43 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.definition import TableDefinition
 
 TEXT_BYTES = 16  # of a value of any size, to begin with
 _ALIGNED_WORDS = 8  # a region begins on a cache line, as Arrow recommends
+_TEXTS = (q.COLUMN_PADDED, q.COLUMN_VAR)
 _TEXT_BYTES_MAX = 1 << 26  # of one column of a batch; texts in one chunk of a vector of rows take less
+# Of hidden columns: kind, bytes of an element, and its number from the fixed image on.
+_HIDDEN_PLACES = {
+    ROWID: (q.COLUMN_ROWID, WORD_BYTES, 0),
+    EPOCH: (q.COLUMN_FIXED, WORD_BYTES, 1 - ROW_HEADER_WORDS),
+    AUTHOR: (q.COLUMN_FIXED, 2, AUTHOR_SHIFT // 16 - ROW_HEADER_WORDS * (WORD_BYTES // 2)),
+}
 _DTYPES = {8: np.int64, 4: np.int32, 2: np.int16, 1: np.uint8}
 
 
-def is_copied(place: Place) -> bool:
+def is_copied(place: Place | str) -> bool:
     """Whether a kernel copies a column: added columns that are not texts, or have a default, it does not."""
+    if isinstance(place, str):
+        return place in _HIDDEN_PLACES
     if place.is_disk:
         return False
     return place.part == FIXED or (place.part == VAR and is_plain(place.column.type) and var_default(place) is None)
 
 
+def schema_of(definition: TableDefinition, names: Sequence[str]) -> pa.Schema:
+    """Return the schema of columns of a table, which may be hidden ones: those are int64."""
+    import pyarrow as pa
+
+    plain = arrow_schema(definition, [name for name in names if name not in HIDDEN])
+    return pa.schema([pa.field(name, pa.int64(), False) if name in HIDDEN else plain.field(name) for name in names])
+
+
 class Columns:
     """The array of one batch: a region for each column, and for its validity and its texts."""
 
-    def __init__(self, places: Sequence[Place], capacity: int, text_bytes: Sequence[int]) -> None:
+    def __init__(self, places: Sequence[Place | str], capacity: int, text_bytes: Sequence[int]) -> None:
+        """places: of the columns; of hidden ones, their names."""
         self._places = places
         self._words = 0
         plan = [len(places), capacity]
@@ -49,7 +70,7 @@ class Columns:
         words = np.empty(self._words, dtype=np.int64)
         self.elements = (words, words.view(np.int32), words.view(np.int16), words.view(np.uint8))
         for _, column in self._each():
-            if column[q.CO_KIND] != q.COLUMN_FIXED:
+            if column[q.CO_KIND] in _TEXTS:
                 self._view(_DTYPES[column[q.CO_UNIT]])[column[q.CO_TARGET]] = 0
 
     def another(self) -> Columns:
@@ -66,10 +87,15 @@ class Columns:
         self._words += -(-words // _ALIGNED_WORDS) * _ALIGNED_WORDS
         return at
 
-    def _column(self, place: Place, capacity: int, room: int) -> list[int]:
+    def _column(self, place: Place | str, capacity: int, room: int) -> list[int]:
         column = [0] * q.CO_WORDS
-        kind = place.column.type
         column[q.CO_BITMAP] = -1
+        if isinstance(place, str):
+            column[q.CO_KIND], unit, column[q.CO_AT] = _HIDDEN_PLACES[place]
+            column[q.CO_UNIT], column[q.CO_UNITS] = unit, 1
+            column[q.CO_TARGET] = self._region(capacity * unit) * (WORD_BYTES // unit)
+            return column
+        kind = place.column.type
         if place.null_mask:
             column[q.CO_NULL_WORD], byte = divmod(place.null_offset, WORD_BYTES)
             bit = place.null_mask << 8 * byte
@@ -93,7 +119,7 @@ class Columns:
         column[q.CO_ROOM] = room
         return column
 
-    def _each(self) -> Iterator[tuple[Place, list[int]]]:
+    def _each(self) -> Iterator[tuple[Place | str, list[int]]]:
         plan = self.plan.tolist()
         for number, place in enumerate(self._places):
             at = q.CO_FIRST + number * q.CO_WORDS
@@ -109,7 +135,7 @@ class Columns:
         """
         found = []
         for (_, column), size in zip(self._each(), before, strict=True):
-            if column[q.CO_KIND] != q.COLUMN_FIXED and count:
+            if column[q.CO_KIND] in _TEXTS and count:
                 size = max(size, column[q.CO_USED] * 5 // (count * 4) + 1)
             found.append(size if count or not missing else max(size, missing // max(int(self.plan[1]), 1) + 1))
         return found
@@ -121,13 +147,17 @@ class Columns:
         is_small = 2 * count < int(self.plan[q.CO_CAPACITY])
         arrays = []
         for place, column in self._each():
-            kind, nulls, unit = place.column.type, column[q.CO_NULLS], column[q.CO_UNIT]
+            nulls, unit = column[q.CO_NULLS], column[q.CO_UNIT]
 
             def part(dtype: Any, first: int, size: int) -> Any:
                 found = self._view(dtype)[first : first + size]
                 return found.copy() if is_small else found
 
             bitmap = part(np.uint8, column[q.CO_BITMAP] * WORD_BYTES, -(-count // 8)) if nulls else None
+            if isinstance(place, str):
+                words = part(_DTYPES[unit], column[q.CO_TARGET], count)
+                arrays.append(pa.array(words if unit == WORD_BYTES else words.astype(np.int64) & AUTHOR_MASK))
+                continue
             if column[q.CO_KIND] == q.COLUMN_FIXED:
                 units = column[q.CO_UNITS]
                 values = part(_DTYPES[unit], column[q.CO_TARGET], count * units)
@@ -136,5 +166,5 @@ class Columns:
             ends = part(_DTYPES[unit], column[q.CO_TARGET], count + 1)
             data = part(np.uint8, column[q.CO_BYTES], column[q.CO_USED])
             buffers = [None if bitmap is None else pa.py_buffer(bitmap), pa.py_buffer(ends), pa.py_buffer(data)]
-            arrays.append(pa.Array.from_buffers(kind.arrow_type(), count, buffers, nulls))
+            arrays.append(pa.Array.from_buffers(place.column.type.arrow_type(), count, buffers, nulls))
         return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
     from tidemark.engine.memory.arena import Words
 
+# Columns of every row that a table's definition does not have.
+ROWID = "$ROWID"
+EPOCH = "$EPOCH"
+AUTHOR = "$AUTHOR"
+FRAGMENT = "$FRAGMENT"
+HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
 FEW_NUMBERS = 100
 SCAN_BATCH_ROWS = 65_536
 SCAN_WORDS = 1 << 20

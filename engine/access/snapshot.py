@@ -163,6 +163,9 @@ class Snapshot:
             epoch=self.epoch,
         )
 
+    def advance(self, number: int, rowid: int) -> None:
+        """Do nothing: unlike a view of one call, a snapshot shows all rows until it is closed."""
+
     @property
     def view(self) -> int:
         """The number of its view."""

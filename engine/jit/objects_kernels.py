@@ -295,6 +295,26 @@ def store_zeros(words, byte, count):
     _octets(words)[int(byte) : int(byte) + int(count)] = 0
 
 
+def _copy_elements(context, builder, signature, values):
+    target, source = (
+        builder.gep(context.make_array(signature.args[each])(context, builder, values[each]).data, [values[each + 1]])
+        for each in (0, 2)
+    )
+    is_some = builder.icmp_signed(">", values[4], _WORD(0))
+    size = context.get_abi_sizeof(context.get_value_type(signature.args[0].dtype))
+    cgutils.raw_memcpy(builder, target, source, builder.select(is_some, values[4], _WORD(0)), size)
+    return context.get_dummy_value()
+
+
+@emitted(_copy_elements, types.void, None, types.int64, None, types.int64, types.int64)
+def copy_elements(target, at, source, begin, count):
+    """Copy `count` elements of source[begin:] to target[at:], nothing if it is not positive. Both arrays have elements
+    of one type.
+    """
+    if count > 0:
+        target[int(at) : int(at) + int(count)] = source[int(begin) : int(begin) + int(count)]
+
+
 def stack_words(count):
     """Return an intrinsic that returns words of the stack, with any content. They last until the kernel or helper that
     calls it returns.

@@ -11,6 +11,7 @@ invariant, or as damage if the lengths were read from an image.
 from __future__ import annotations
 
 from tidemark.engine.jit.kernel import helper, kernel
+from tidemark.engine.jit.objects_kernels import copy_elements
 
 _PASSES_MAX = 8
 
@@ -18,13 +19,6 @@ _PASSES_MAX = 8
 @helper
 def bit(bitmap, position):
     return (bitmap[position >> 3] >> (position & 7)) & 1
-
-
-@helper
-def copy(target, at, source, begin, size):
-    """Copy elements; the caller has checked the bounds."""
-    for i in range(size):
-        target[at + i] = source[begin + i]
 
 
 @helper
@@ -42,7 +36,7 @@ def _scatter(image, source, first, stride, units, begin, count):
                 image[first + unit + row * stride] = source[row * units + unit]
     else:
         for row in range(begin, begin + count):
-            copy(image, first + row * stride, source, row * units, units)
+            copy_elements(image, first + row * stride, source, row * units, units)
     return count
 
 
@@ -60,7 +54,7 @@ def _gather(target, image, first, stride, units, begin, count):
                 target[row * units + unit] = image[first + unit + row * stride]
     else:
         for row in range(begin, begin + count):
-            copy(target, row * units, image, first + row * stride, units)
+            copy_elements(target, row * units, image, first + row * stride, units)
     return count
 
 
@@ -170,7 +164,7 @@ def scatter_padded(image, source, offsets, first, stride, width, count):
         begin = offsets[row]
         size = offsets[row + 1] - begin
         at = first + row * stride
-        copy(image, at, source, begin, size)
+        copy_elements(image, at, source, begin, size)
         for i in range(size, width):
             image[at + i] = 0
     return count
@@ -204,5 +198,5 @@ def copy_padded(target, ends, image, first, stride, count):
     if count >= ends.size or ends[count] > target.size:
         return -1
     for row in range(count):
-        copy(target, ends[row], image, first + row * stride, ends[row + 1] - ends[row])
+        copy_elements(target, ends[row], image, first + row * stride, ends[row + 1] - ends[row])
     return count

@@ -10,7 +10,8 @@ what another has measured relies on the checks of that one.
 from __future__ import annotations
 
 from tidemark.engine.jit.kernel import helper, kernel
-from tidemark.engine.rows.columns_kernels import bit, copy
+from tidemark.engine.jit.objects_kernels import copy_elements
+from tidemark.engine.rows.columns_kernels import bit
 from tidemark.engine.schema import row_layout as R
 
 _WORD_MASK = (1 << 32) - 1
@@ -48,7 +49,7 @@ def append_key_words(keys, cursor, source, units, count):
         at = cursor[row]
         if at < 0 or at + units > keys.size:
             return -1
-        copy(keys, at, source, row * units, units)
+        copy_elements(keys, at, source, row * units, units)
         cursor[row] = at + units
     return count
 
@@ -72,7 +73,7 @@ def append_key_bytes(keys, keys_bytes, cursor, source, offsets, count):
         if at < 0 or begin < 0 or size < 0 or at + words > keys.size or begin + size > source.size:
             return -1
         keys[at] = size
-        copy(keys_bytes, (at + 1) * 8, source, begin, size)
+        copy_elements(keys_bytes, (at + 1) * 8, source, begin, size)
         cursor[row] = at + words
     return count
 
@@ -86,7 +87,7 @@ def walk_key_words(target, cursor, keys, units, count):
         at = cursor[row]
         if at < 0 or at + units > keys.size:
             return -1
-        copy(target, row * units, keys, at, units)
+        copy_elements(target, row * units, keys, at, units)
         cursor[row] = at + units
     return count
 
@@ -122,7 +123,7 @@ def walk_key_bytes(target, cursor, ends, keys_bytes, count):
         return -1
     for row in range(count):
         size = ends[row + 1] - ends[row]
-        copy(target, ends[row], keys_bytes, (cursor[row] + 1) * 8, size)
+        copy_elements(target, ends[row], keys_bytes, (cursor[row] + 1) * 8, size)
         cursor[row] += 1 + ((size + 7) >> 3)
     return count
 
@@ -189,7 +190,7 @@ def place_rows(images, row_offsets, ends_at, fixed, keys, key_offsets, fixed_wor
             key_words = key_offsets[row + 1] - key_offsets[row]
         if at < 0 or key_words < 0 or words < R.VAR_HEADER_WORDS + key_words + ((var_count + 1) >> 1):
             return -1
-        copy(images, at, fixed, row * fixed_words, fixed_words)
+        copy_elements(images, at, fixed, row * fixed_words, fixed_words)
         at += fixed_words
         images[at] = (
             words
@@ -199,7 +200,7 @@ def place_rows(images, row_offsets, ends_at, fixed, keys, key_offsets, fixed_wor
         )
         at += R.VAR_HEADER_WORDS
         if key_words > 0:
-            copy(images, at, keys, key_offsets[row], key_words)
+            copy_elements(images, at, keys, key_offsets[row], key_words)
             at += key_words
         ends_at[row] = at
         for i in range(at, row_offsets[row + 1]):
@@ -236,7 +237,7 @@ def append_var_column(
             to = (at + ends_words) * 8 + end
             if begin < 0 or size < 0 or begin + size > source.size or to < 0 or to + size > images_bytes.size:
                 return -1
-            copy(images_bytes, to, source, begin, size)
+            copy_elements(images_bytes, to, source, begin, size)
             end += size
             cursor[row] = end
         if at < 0 or at + ends_words > images.size:
@@ -325,11 +326,11 @@ def copy_var_column(target, ends, images, images_bytes, row_offsets, default, fi
         if ordinal >= columns:
             if size > default.size:
                 return -1
-            copy(target, ends[row], default, 0, size)
+            copy_elements(target, ends[row], default, 0, size)
         else:
             ends_at = _var_start(images, at)
             begin = _var_end(images, ends_at, ordinal - 1) & R.VAR_END_MASK
-            copy(target, ends[row], images_bytes, (ends_at + ((columns + 1) >> 1)) * 8 + begin, size)
+            copy_elements(target, ends[row], images_bytes, (ends_at + ((columns + 1) >> 1)) * 8 + begin, size)
     return count
 
 
@@ -345,7 +346,7 @@ def collect_fixed(target, images, row_offsets, fixed_words, count):
         at = row_offsets[row]
         if at < 0 or at + fixed_words > images.size:
             return -1
-        copy(target, row * fixed_words, images, at, fixed_words)
+        copy_elements(target, row * fixed_words, images, at, fixed_words)
     return count
 
 
@@ -380,5 +381,5 @@ def copy_keys(target, offsets, images, row_offsets, fixed_words, count):
         return -1
     for row in range(count):
         at = row_offsets[row] + fixed_words + R.VAR_HEADER_WORDS
-        copy(target, offsets[row], images, at, offsets[row + 1] - offsets[row])
+        copy_elements(target, offsets[row], images, at, offsets[row + 1] - offsets[row])
     return count

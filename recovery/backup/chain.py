@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.access.scan_batch import ScanBatch
+from tidemark.engine.access.scan_batch import AUTHOR, EPOCH, ScanBatch
 from tidemark.engine.base.errors import BackupDamaged
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_SPACE
@@ -29,8 +29,6 @@ from tidemark.recovery.backup.restore_layout import (
     SHAPE_WORDS,
 )
 from tidemark.recovery.backup.rows_file import (
-    AUTHOR,
-    EPOCH,
     FRAGMENT_SHIFT,
     PLACE,
     ROWID_MASK,

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from tidemark.engine.access.scan_batch import AUTHOR, EPOCH, ROWID
 from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import BackupDamaged, FileTruncated, IoFailed
 from tidemark.engine.files.sequential import SequentialFile
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tidemark.engine.rows.row_format import RowFormat
     from tidemark.engine.schema.definition import TableDefinition
 
-PLACE, EPOCH, AUTHOR, VALUES = "$PLACE", "$EPOCH", "$AUTHOR", "$VALUES"
+PLACE, VALUES = "$PLACE", "$VALUES"
 FRAGMENT_SHIFT = 48  # of $PLACE: the fragment, and below it the ROWID
 ROWID_MASK = (1 << FRAGMENT_SHIFT) - 1
 IDENTITY = b"tidemark"  # key of the footer
@@ -43,6 +44,8 @@ FEW_VALUES_MAX = 1_024  # in the first page, of a column that gets a dictionary
 DECIMAL_DIGITS_MAX = 18  # that are stored as whole numbers
 NAME_MAX = 100
 SIZES = ("entries", "groups", "size_bytes", "rows")  # of a `Level`
+
+COLUMNS_AFTER = (ROWID, EPOCH, AUTHOR)  # those of a table, of which `RowsWriter.add_columns` makes hidden columns
 
 Ranges = list[tuple[int, bytes]]  # end in the file and digest of each range
 
@@ -186,6 +189,11 @@ class RowsWriter:
         """The number of rows added."""
         return self.entries + self._rows
 
+    @property
+    def takes_columns(self) -> bool:
+        """Whether `add_columns` has all that the file needs of a row."""
+        return VALUES not in self._hidden
+
     def add(self, batch: ScanBatch) -> None:
         """Append rows, with their disk parts. Raises: PageDamaged, StorageFull, IoFailed, SyncFailed."""
         rowids = batch.rowids()
@@ -195,7 +203,17 @@ class RowsWriter:
         if VALUES in self._hidden:
             heads = batch.entries[batch.offsets[: batch.count] + self._format.fixed_words]
             extra[VALUES] = (heads >> VAR_COUNT_SHIFT) & VAR_COUNT_MASK
-        made = decode_rows(self._format, batch.entries, batch.offsets, batch.count, None, extra)
+        self._append(decode_rows(self._format, batch.entries, batch.offsets, batch.count, None, extra))
+
+    def add_columns(self, batch: pa.RecordBatch) -> None:
+        """Append rows that have the columns of the table and `COLUMNS_AFTER`. Raises: as `add`."""
+        import pyarrow as pa
+
+        rowid = batch.schema.get_field_index(ROWID)
+        places = batch.column(rowid).to_numpy() | self.level.fragment << FRAGMENT_SHIFT
+        self._append(batch.set_column(rowid, pa.field(PLACE, pa.int64(), False), pa.array(places)))
+
+    def _append(self, made: pa.RecordBatch) -> None:
         self._batches.append(made)
         self._rows += made.num_rows
         self._bytes += made.nbytes

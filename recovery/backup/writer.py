@@ -10,13 +10,14 @@ incremental level up to its epoch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidemark.engine.access import snapshot_reads
+from tidemark.engine.access.column_scans import ColumnBatch, ColumnScan
 from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, ScanBatch
 from tidemark.engine.access.snapshot import Snapshot
 from tidemark.engine.base.errors import BackupDamaged, Damaged, ForeignFile, SnapshotTooOld
@@ -34,7 +35,7 @@ from tidemark.recovery.backup.manifest import (
     folders,
     write_manifest,
 )
-from tidemark.recovery.backup.rows_file import PLACE, ROWID_MASK, Level, RowsReader, RowsWriter
+from tidemark.recovery.backup.rows_file import COLUMNS_AFTER, PLACE, ROWID_MASK, Level, RowsReader, RowsWriter
 from tidemark.recovery.backup.storage import make_file_durable
 
 if TYPE_CHECKING:
@@ -357,16 +358,15 @@ class BackupWriter:
         Return the number of rows of the fragment.
         """
         level, has_disk = writer.level, table.format.has_disk
-        # An incremental backup reads disk parts of changed rows only, so it first scans all rows without them.
-        is_whole = unchanged is None
-        scan = snapshot_reads.fragment_scan(snapshot, table, table.by_number[level.fragment], has_disk and is_whole)
         rows = 0
-        while not scan.is_end:
-            batch = scan.next(SCAN_BATCH_ROWS)
+        for batch in self._batches(writer, snapshot, table, unchanged is None):
             rows += batch.count
             self._done_rows += batch.count
             if self._progress is not None:
                 self._progress(self._done_rows, max(self._done_rows, self._total_rows), "rows")
+            if isinstance(batch, ColumnBatch):
+                writer.add_columns(batch.columns)
+                continue
             if unchanged is not None:
                 is_changed = batch.epochs() > level.since
                 unchanged.note(batch.rowids()[~is_changed])
@@ -376,6 +376,22 @@ class BackupWriter:
                     batch = snapshot_reads.read_found(snapshot, table, batch.entries, offsets)
             writer.add(batch)
         return rows
+
+    def _batches(
+        self, writer: RowsWriter, snapshot: Snapshot, table: Table, is_whole: bool
+    ) -> Iterator[ScanBatch | ColumnBatch]:
+        """Yield the rows of a fragment; if it is written whole, as columns where kernels copy them."""
+        number = writer.level.fragment
+        if is_whole and writer.takes_columns:
+            columns = ColumnScan(table, None, [*table.format.names, *COLUMNS_AFTER])
+            if columns.is_possible:
+                yield from columns.fragment_batches(None, snapshot, number)
+                return
+        # An incremental backup reads disk parts of changed rows only, so it first scans all rows without them.
+        with_disk = table.format.has_disk and is_whole
+        scan = snapshot_reads.fragment_scan(snapshot, table, table.by_number[number], with_disk)
+        while not scan.is_end:
+            yield scan.next(SCAN_BATCH_ROWS)
 
     def _dead(self, chain: Chain, unchanged: Unchanged) -> dict[int, Words]:
         """Return the positions of rows in the files of these levels that are gone or replaced, by epoch of the level.
