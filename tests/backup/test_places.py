@@ -103,6 +103,8 @@ SECRET = [
     "s3://AKIA:TOPSECRET@bucket/x?region=eu",
     "s3://bucket/x?secret_key=TOPSECRET&region=eu",
     "gs://bucket/x?access_token=TOPSECRET",
+    "s3:/AKIA:TOPSECRET@bucket/x",
+    "s3://AKIA:TOP/TOPSECRET@bucket/x",
 ]
 
 
