@@ -110,8 +110,7 @@ def filesystem_of(uri: Any) -> tuple[Any, str]:
 
     if isinstance(uri, tuple):
         system, path = uri
-        is_known = isinstance(system, arrow_fs.FileSystem)
-        return system if is_known else arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(system)), path
+        return system if isinstance(system, arrow_fs.FileSystem) else _arrow_of(system), path
     scheme = uri.partition(":")[0]
     if scheme in ARROW:
         system, path = answered(uri, lambda: arrow_fs.FileSystem.from_uri(uri))
@@ -121,10 +120,24 @@ def filesystem_of(uri: Any) -> tuple[Any, str]:
         import fsspec
 
         system, path = fsspec.core.url_to_fs(uri)
-        return arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(system)), path
+        return _arrow_of(system), path
 
     system, path = answered(uri, opened)
     return system, path
+
+
+def _arrow_of(system: Any) -> Any:
+    """Return a filesystem of fsspec as one of pyarrow."""
+    from pyarrow import fs as arrow_fs
+
+    def move(source: str, target: str) -> None:
+        system.cp_file(source, target)
+        system.rm_file(source)
+
+    handler = arrow_fs.FSSpecHandler(system)
+    # What pyarrow calls takes `?`, `*` and `[` in a name for a pattern, and may then move and remove other files.
+    handler.move, handler.delete_file = move, system.rm_file
+    return arrow_fs.PyFileSystem(handler)
 
 
 def answered(place: Any, call: Callable[[], Any], size_bytes: int = 0) -> Any:

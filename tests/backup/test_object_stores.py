@@ -51,6 +51,8 @@ def uri(endpoint: str, path: str) -> str:
 
 
 def place_of(form: str, endpoint: str, path: str) -> Any:
+    if form == "fsspec":
+        return f"memory://{path}"
     return uri(endpoint, path) if form == "URI" else (system(endpoint), path)
 
 
@@ -65,7 +67,7 @@ def db(tmp_path: Path) -> Iterator[tm.Database]:
         yield opened
 
 
-@FORMS
+@pytest.mark.parametrize("form", ["URI", "tuple", "fsspec"])
 def test_life_of_a_place(form: str, endpoint: str, db: tm.Database, tmp_path: Path) -> None:
     place = place_of(form, endpoint, f"{BUCKET}/life/{form}")
     db.archive(place)
