@@ -91,15 +91,13 @@ def _local(text: str, rest: str) -> str:
 
 
 def _is_known(scheme: str) -> bool:
-    return scheme in ARROW or _of_fsspec(scheme) is not None
-
-
-def _of_fsspec(scheme: str) -> Any:
+    if scheme in ARROW:
+        return True
     try:
         from fsspec.registry import known_implementations, registry
     except ImportError:
-        return None
-    return scheme if scheme in registry or scheme in known_implementations else None
+        return False
+    return scheme in registry or scheme in known_implementations
 
 
 def filesystem_of(uri: Any) -> tuple[Any, str]:
