@@ -1,8 +1,10 @@
-"""Many rows loaded and verified once: seconds of each step, and the peak memory of every process that took part.
+"""Many rows loaded, backed up, restored to a point in time and read by Spark once: seconds of each step, and the peak
+memory of every process that took part.
 
-`python -m bench.large_load [ROWS] [spark|native]` (100,000,000, spark). Rows have three columns of eight bytes; the
-process that writes them generates them. Verified: the count, the expected sums, and with `db.check` every row, index
-entry and file.
+`python -m bench.large_load [ROWS] [spark|native]` (100,000,000, spark; native ends after the checks of the store). Rows
+have three columns of eight bytes; the process that writes them generates them. Verified: the count, the expected sums,
+with `db.check` every row, index entry and file, and every byte of the backup. After the backup come transactions that
+the restore leaves out.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ FACTOR, MODULUS = 48_271, 2_147_483_647
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("amount", tm.Int64), tm.Column("half", tm.Float64)]
 OPTIONS: dict[str, Any] = {"data_memory": "14 GiB", "background": False}
 SAMPLE_SECONDS = 0.5
+SUMS = ["count(1)", "sum(amount)", "sum(half)"]
+CHANGES = 20  # transactions after the backup, half of them restored
 
 
 class Peaks:
@@ -86,6 +90,54 @@ def frame(spark: Any, rows: int) -> Any:
     return spark.range(rows).selectExpr("id", f"id * {FACTOR} % {MODULUS} AS amount", "id / 2 AS half")
 
 
+def size_of(folder: Path) -> int:
+    """The bytes of all files in a folder."""
+    return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
+
+
+def sums_of(table: Any) -> tuple[Any, ...]:
+    """What identifies the rows of a table."""
+    return len(table), table.scan().sum("amount"), table.scan().sum("half")
+
+
+def check(what: str, found: tuple[Any, ...], expected: tuple[Any, ...]) -> None:
+    """End the run unless the rows are the expected ones."""
+    if found != expected:
+        raise SystemExit(f"{what}: {found} instead of {expected}")
+
+
+def change_after_backup(db: tm.Database, place: Path) -> int:
+    """Back up and archive a store, and delete and insert a row in each of some transactions. Return the epoch at which
+    the rows are the expected ones again.
+    """
+    db.backup(place)
+    db.archive(place)
+    epoch = 0
+    for number in range(CHANGES):
+        with db.transaction() as txn:
+            row = txn.get("many", number)
+            txn.delete("many", number)
+        with db.transaction() as txn:
+            txn.insert("many", row)
+        epoch = db.archive()["last_epoch"] if number == CHANGES // 2 else epoch
+    db["many"].delete(0)
+    db.archive()
+    return epoch
+
+
+def restore_and_read(timed: Callable[..., Any], spark: Any, root: Path, epoch: int, expected: tuple[Any, ...]) -> None:
+    """Verify the backup, restore it to an epoch, and read it by Spark."""
+    place, restored = root / "backups", root / "restored"
+    if not timed("verify the backup", lambda: ts.verify(spark, place))["is_sound"]:
+        raise SystemExit("the backup is not sound")
+    timed("restore", lambda: ts.restore(spark, place, restored, epoch, **OPTIONS))
+    with timed("open what was restored", lambda: tm.open(restored, **OPTIONS)) as db:
+        check("the restored store", timed("sums again", lambda: sums_of(db["many"])), expected)
+    rows = timed("read by Spark", lambda: ts.read(spark, place, "many").selectExpr(*SUMS).first())
+    check("the backup", tuple(rows), expected)
+    spark.stop()
+
+
 def main(rows: int, how: str) -> dict[str, Any]:
     """One run in a scratch directory."""
     root = Path(tempfile.mkdtemp(prefix="large-load-"))
@@ -108,20 +160,23 @@ def main(rows: int, how: str) -> dict[str, Any]:
                 timed("load", lambda: db.load("many", reader(rows)))
             else:
                 timed("load", lambda: ts.load(db, frame(spark, rows), "many"))
-                spark.stop()
-            sums = timed("sums", lambda: (len(table), table.scan().sum("amount"), table.scan().sum("half")))
-            ids = np.arange(rows, dtype=np.int64)
-            expected = (rows, int((ids * FACTOR % MODULUS).sum()), float(rows) * (rows - 1) / 4)
-            if sums != expected:
-                raise SystemExit(f"{sums} instead of {expected}")
+            amounts = sum(int(batch.column("amount").to_numpy().sum()) for batch in _batches(rows))
+            expected = (rows, amounts, float(rows) * (rows - 1) / 4)
+            check("the store", timed("sums", lambda: sums_of(table)), expected)
             timed("local checkpoint", db.checkpoint)
             report = timed("check", db.check)
             if not report["is_sound"]:
                 raise SystemExit(f"the store is not sound: {report['problems']}")
+            if spark is not None:
+                epoch = timed("backup", lambda: change_after_backup(db, root / "backups"))
         timed("restart", lambda: tm.open(root / "store", **OPTIONS).close())
+        if spark is not None:
+            figures["backup_bytes"] = size_of(root / "backups")
+            shutil.rmtree(root / "store")
+            restore_and_read(timed, spark, root, epoch, expected)
     finally:
         peaks.close()
-        figures["store_bytes"] = sum(each.stat().st_size for each in root.rglob("*") if each.is_file())
+        figures["store_bytes"] = size_of(root)
         shutil.rmtree(root, ignore_errors=True)
     figures["peak_mib"] = {name: size >> 20 for name, size in peaks.bytes.items()}
     return figures
