@@ -379,7 +379,8 @@ class TableHandle(WritableTable):
         self._failure = store.failure
         self.table = table
         self._begin: Callable[[], Transaction] = store.begin
-        self._changes = CommittedChanges(store)
+        # The general path changes tables with disk parts.
+        self._changes = CommittedChanges(None if table.format.has_disk else store)
         self._watch: Watch | None = store.watch
 
     def _check_usable(self) -> None:

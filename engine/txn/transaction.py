@@ -435,10 +435,16 @@ class Transaction:
         if not self.desc:
             return self._commit_reads(wait)
         try:
-            if self._is_committed_at_once(wait):
-                return None
+            status = self._commit_small(wait)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
+        if status is None or status < OK:
+            self._commit_any(status, wait)
+        return None
+
+    def _commit_any(self, known: int | None, wait: bool) -> None:
+        """Commit a transaction that `_commit_small` has left, which returned `known`."""
+        store = self.store
         # Timed only if it waits or is watched: timing a commit in memory takes a twentieth of its own time.
         began = store.clock.monotonic() if wait or store.watch is not None else 0.0
         secures = wait or store.log.partner is not None
@@ -450,7 +456,7 @@ class Transaction:
             else:
                 log = store.log
                 # Records to the filling group and changes to the rows, in memory, by one kernel call under the latch.
-                status, ticket = self._commit_at_once()
+                status, ticket = self._commit_at_once(known)
                 if status < OK:  # nothing is done
                     if status != ST_MORE:  # pages must be read and pinned, or UNDO must be flushed
                         status, ticket = self._commit_on_held_pages()
@@ -467,21 +473,21 @@ class Transaction:
         if began and (self.is_logged or self.group is not None):
             store.note_commit(began, self.txid, wait)
 
-    def _is_committed_at_once(self, wait: bool) -> bool:
-        """Commit a small transaction of rows in memory, see `commit`, in a store that is no node of a group. Return
-        False, with nothing done, for any other.
+    def _commit_small(self, wait: bool) -> int | None:
+        """Commit a small transaction of rows in memory, see `commit`, in a store that is no node of a group. Return the
+        status of `commit_plain`, below OK if nothing is done; None if it was not called.
         """
         store = self.store
         log = store.log
         if log.partner is not None or store.watch is not None or self.spool is not None:
-            return False
+            return None
         if self.is_ended or store.failure.first is not None or self.thread != get_ident():
-            return False
+            return None
         if wait:
             began, seen = store.clock.monotonic(), self.seen
         with store.latch:  # a crash in here leaves nothing of it on disk
             epochs = store.epochs
-            status = store.commit_kernel(
+            status: int = store.commit_kernel(
                 self.mem, self.desc, self.buf, log.fill, store.sink.current, epochs.current, self._txid
             )
             if status > OK:
@@ -490,7 +496,7 @@ class Transaction:
                 self._check_undone(status)
             ticket = log.sequence
         if status < OK:
-            return False
+            return status
         self.is_logged = is_logged = status & COMMIT_LOGGED != 0
         if self.place.shared or status & COMMIT_WOKEN:
             self.ended(status & COMMIT_WOKEN)
@@ -502,7 +508,7 @@ class Transaction:
                 store.note_commit(began, self._txid, True)
             elif seen:
                 log.secure(seen, True)
-        return True
+        return status
 
     def _commit_reads(self, wait: bool) -> None:
         """End a transaction that has not begun, and make durable what it has read, see `commit`."""
@@ -531,16 +537,19 @@ class Transaction:
         self.rollback()
         return failed
 
-    def _commit_at_once(self, has_pages: bool = False) -> tuple[int, int]:
+    def _commit_at_once(self, known: int | None = None, has_pages: bool = False) -> tuple[int, int]:
         """Commit in one kernel call; return (status, group). status: what was done; or ST_PAGE, ST_UNDO or
-        ST_MORE if nothing was, see `commit_at_once` in commit_kernels. has_pages: the pages of disk parts are pinned.
+        ST_MORE if nothing was, see `commit_at_once` in commit_kernels. known: as `_commit_small` returned. has_pages:
+        the pages of disk parts are pinned.
         """
         store = self.store
         log = store.log
         with store.latch:  # a crash in here leaves nothing of it on disk
-            status = commit_plain(
-                self.mem, self.desc, self.buf, log.fill, store.sink.current, store.epochs.current, self.txid
-            )
+            status = known
+            if status is None:
+                status = commit_plain(
+                    self.mem, self.desc, self.buf, log.fill, store.sink.current, store.epochs.current, self.txid
+                )
             if status < OK:
                 status = self._commit_with_room(status, has_pages)
             if status > OK:
@@ -934,8 +943,12 @@ class Transaction:
             self._commit_reads(self.store.waits_for_disk)
         elif not self.is_ended or self.thread == KILLED:
             try:
-                if not self.desc or not self._is_committed_at_once(self.store.waits_for_disk):
-                    self.commit()
+                if not self.desc:
+                    return self.commit()
+                wait = self.store.waits_for_disk
+                status = self._commit_small(wait)
+                if status is None or status < OK:
+                    self._commit_any(status, wait)
             except MemoryError as failed:  # raised before the commit began
                 raise self.out_of_memory(failed) from failed
             except BaseException:

@@ -53,7 +53,7 @@ BUDGETS = {
     "update of a transaction": Budget(3, 122, 3, ("change_seen",)),
     "transaction without a call": Budget(5, 126, 4, ()),
     "transaction of one get": Budget(6, 194, 7, ("get_seen",)),
-    "transaction of one update": Budget(11, 519, 14, ("begin_transaction", "change_seen", "commit_plain")),
+    "transaction of one update": Budget(11, 527, 14, ("begin_transaction", "change_seen", "commit_plain")),
     "update by an expression": Budget(2, 129, 2, ("change_row",)),
     "update where a condition holds": Budget(2, 129, 2, ("change_row",)),
     "delete where a condition holds": Budget(2, 127, 2, ("change_row",)),
@@ -66,7 +66,7 @@ BUDGETS = {
     "update where none is accepted, durable": Budget(6, 196, 3, ("change_row",)),
     "transaction of one update, durable": Budget(
         40,
-        1543,
+        1551,
         44,
         ("begin_transaction", "change_seen", "commit_plain", "prepare_group", "xxh3_merge", "write_and_sync"),
     ),
