@@ -58,9 +58,13 @@ class Files(Protocol):
     Raises: the first failure, from every call but `close`, `close_all`, `unlock` and `mark`.
     """
 
-    raw: RawFiles
     failure: Failure
     read_errors_latch: bool  # False while a store is being opened: a failed read is then reported, not latched
+
+    @property
+    def raw(self) -> RawFiles:
+        """The bare disk under it."""
+        ...
 
     def create(self, name: str, size: int = 0) -> File:
         """Create and open a new file of `size` bytes, written as zeros. Durable: nothing, before `fdatasync` and

@@ -128,8 +128,9 @@ def _is_number(kind: Any) -> bool:
     """Whether Parquet stores values of a type as whole numbers of at most 64 bits."""
     from pyarrow import types
 
-    is_short = types.is_decimal128(kind) and kind.precision <= DECIMAL_DIGITS_MAX
-    return is_short or types.is_integer(kind) or types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind)
+    if types.is_decimal128(kind):
+        return bool(kind.precision <= DECIMAL_DIGITS_MAX)
+    return any(is_kind(kind) for is_kind in (types.is_integer, types.is_date, types.is_time, types.is_timestamp))
 
 
 class _Sink(io.RawIOBase):
@@ -274,8 +275,8 @@ class RowsWriter:
         self._writer.close()
         self._end_range()
         self._out.close()
-        sizes = {"entries": self.entries, "groups": self.groups, "size_bytes": self._out.size_bytes}
-        return replace(self.level, rows=rows, **sizes)
+        size = self._out.size_bytes
+        return replace(self.level, entries=self.entries, groups=self.groups, size_bytes=size, rows=rows)
 
     def discard(self) -> None:
         """Close without finishing: the file is then invalid."""

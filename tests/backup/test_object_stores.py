@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 import pyarrow.fs as arrow_fs
 import pytest
 from click.testing import CliRunner
+from moto.server import ThreadedMotoServer
 
 import tidemark as tm
 from tests.backup.support import content
@@ -19,8 +20,6 @@ from tidemark import backup
 from tidemark.cli.commands import commands
 from tidemark.recovery.backup import places, storage
 from tidemark.recovery.spark.read import rows_of_backup
-
-moto_server = pytest.importorskip("moto.server")
 
 ROOM: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "4 MiB", "undo_log": "2 MiB", "background": False}
 KEY, SECRET = "AKIDTESTKEY", "TOP/SECRET+VALUE"
@@ -30,7 +29,7 @@ BUCKET = "shop"
 
 @pytest.fixture(scope="module")
 def endpoint() -> Iterator[str]:
-    server = moto_server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
     system(f"{host}:{port}", allow_bucket_creation=True).create_dir(BUCKET)
