@@ -79,7 +79,9 @@ def read(
         frame.where("stock > 0").groupBy("stock").count().show()
         ```
     """
-    return frame_of(spark, rows_of_backup(place, table, number), hidden)
+    rows = rows_of_backup(place, table, number)
+    with typed_errors():
+        return frame_of(spark, rows, hidden)
 
 
 def changes(
