@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.base.errors import IoFailed, TypeMismatch
+from tidemark.engine.base.errors import FileMissing, IoFailed, TypeMismatch
 from tidemark.engine.rows.columnar import check_columns
 from tidemark.recovery.backup.places import canonical_place, shown_place
 from tidemark.recovery.load.commit import publish
@@ -72,7 +72,12 @@ def load_places(spark: SparkSession, places: Sequence[str], job: LoadJob, rows: 
 
     groups: list[RowGroups] = []
     for place in places:
-        schemas, found = row_groups(place, job.definition)
+        try:
+            schemas, found = row_groups(place, job.definition)
+        except FileMissing:
+            if rows is None:
+                raise
+            schemas, found = [], []  # Spark wrote all of it elsewhere
         for schema in {str(each): each for each in schemas}.values():
             check_columns(job.shape.format, pa.RecordBatch.from_pylist([], schema=schema), True)
         groups += found

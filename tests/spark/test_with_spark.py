@@ -23,7 +23,7 @@ from py4j.protocol import Py4JJavaError
 
 import tidemark as tm
 import tidemark.spark
-from tests.backup.test_object_stores import BUCKET, SHOWN, endpoint, uri
+from tests.backup import test_object_stores as s3
 from tests.spark.killer import Killer
 from tests.spark.sinks import Sink, closed, rows_of_duckdb, rows_of_feed, run_query
 from tests.spark.support import EVERY, SMALL, every_column, every_row, rows_of
@@ -228,12 +228,15 @@ def test_tasks_killed_in_the_middle_of_a_load_leave_no_row_twice_and_no_file(
 
 
 # --- object stores --------------------------------------------------------------------------------
+endpoint = s3.endpoint
+
+
 def test_jobs_in_an_object_store_show_no_secret_anywhere(
     spark: Any, db: tm.Database, endpoint: str, events: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="tidemark")  # that of py4j shows every call
     db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(2))
-    jobs, place = uri(endpoint, f"{BUCKET}/jobs"), uri(endpoint, f"{BUCKET}/place")
+    jobs, place = s3.uri(endpoint, f"{s3.BUCKET}/jobs"), s3.uri(endpoint, f"{s3.BUCKET}/place")
     columns = ("id", "concat('n', id) n", "cast(id as decimal(20,0)) k")
     spark.range(1_000).selectExpr(*columns).write.parquet(str(tmp_path / "lake"))
     shown: list[Any] = [tidemark.spark.load(db, tmp_path / "lake", "numbers", directory=jobs)]
@@ -242,8 +245,8 @@ def test_jobs_in_an_object_store_show_no_secret_anywhere(
     refused = [
         (tmp_path / "bad", jobs, tm.LoadRefused, "9 rows refused"),
         (tmp_path / "lake", jobs, tm.LoadRefused, "has a key that exists|have a key that exists"),
-        (uri(endpoint, f"{BUCKET}/nothing"), jobs, tm.FileMissing, "does not exist"),
-        (tmp_path / "lake", uri(endpoint, "nobucket/jobs"), tm.FileMissing, "nobucket"),
+        (s3.uri(endpoint, f"{s3.BUCKET}/nothing"), jobs, tm.FileMissing, "does not exist"),
+        (tmp_path / "lake", s3.uri(endpoint, "nobucket/jobs"), tm.FileMissing, "nobucket"),
         (spark.range(9).selectExpr(*columns), jobs, tm.Rejected, "S3AFileSystem is missing"),
     ]
     for source, directory, kind, said in refused:
@@ -262,13 +265,13 @@ def test_jobs_in_an_object_store_show_no_secret_anywhere(
     with pytest.raises(tm.Rejected, match="S3AFileSystem is missing") as caught:
         tidemark.spark.read(spark, place, "numbers")
     with pytest.raises(tm.FileMissing) as missing:
-        tidemark.spark.verify(spark, uri(endpoint, "nobucket/place"))
+        tidemark.spark.verify(spark, s3.uri(endpoint, "nobucket/place"))
     shown += [caught.value, missing.value, missing.value.evidence, db.status(), caplog.text]
     texts = [str(each) for each in shown]
     files = [path for folder in (tmp_path, events) for path in folder.rglob("*") if path.is_file()]
     texts += [path.read_bytes().decode("latin-1") for path in files]
     assert any("SparkListenerTaskEnd" in text for text in texts) and any("…" in text for text in texts)
-    assert [text[:200] for text in texts if any(secret in text for secret in SHOWN)] == []
+    assert [text[:200] for text in texts if any(secret in text for secret in s3.SHOWN)] == []
 
 
 # --- full disks -----------------------------------------------------------------------------------
