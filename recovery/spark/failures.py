@@ -30,9 +30,10 @@ def error_in(text: str) -> errors.Error | None:
             made: errors.Error = kind(message.strip() + where, **known)
             return made
     if found := _NO_FILES.search(text):
+        said = f"{found[1]} is missing" if found[1] else found[2]
         return errors.Rejected(
-            f"Spark cannot open the place: {found[1] and found[1] + ' is missing' or found[2]}; add its library to Spark"
-            " (spark.jars.packages, for s3 org.apache.hadoop:hadoop-aws), or use another place"
+            f"Spark cannot open the place: {said}; add its library to Spark (spark.jars.packages, for s3"
+            " org.apache.hadoop:hadoop-aws), or use another place"
         )
     return None
 
