@@ -15,7 +15,6 @@ from tidemark.backup import restore as restore_natively
 from tidemark.engine.base.errors import Damaged, Rejected, Retryable
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.backup.places import canonical_place
-from tidemark.recovery.backup.plan import no_backup
 from tidemark.recovery.backup.storage import at_place
 from tidemark.recovery.backup.verify import verify as verify_files
 from tidemark.recovery.load import abort as abort_load
@@ -256,10 +255,7 @@ def verify(
     with at_place(place) as files:
         where = files.directory if isinstance(files, PosixFiles) else place
         runner = jobs.verifier(spark)
-        report = verify_files(files, number, progress, runner, where, jobs.TASK_BYTES, rows)
-        if not (report.backups or report.segments or report.problems or report.notes):
-            raise no_backup(files)
-        return report.to_dict()
+        return verify_files(files, number, progress, runner, where, jobs.TASK_BYTES, rows).to_dict()
 
 
 def restore(

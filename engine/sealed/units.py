@@ -38,7 +38,7 @@ def text_of(words: Words, layout: np.dtype[Any]) -> bytes:
 
 def read_unit(files: Files, name: str, kind: int, size_bytes: int | None = None) -> Words | None:
     """Return the words of a file that is one unit, or None if it is damaged or unreadable. size_bytes: of the unit;
-    None: of the file. Raises: FileMissing, VersionTooNew, VersionTooOld.
+    None: of the file, which has nothing after it. Raises: FileMissing, VersionTooNew, VersionTooOld.
     """
     file = files.open(name, False)
     try:
@@ -54,6 +54,8 @@ def read_unit(files: Files, name: str, kind: int, size_bytes: int | None = None)
     finally:
         files.close(file)
     if not is_sealed(words, kind, words.size):
+        return None
+    if size_bytes is None and size != 8 * (int(words[1]) >> 32):
         return None
     check_version(words, name)
     return words

@@ -22,7 +22,8 @@ ARROW = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
 SLOW_BYTES_PER_S = 256 << 10  # a transfer that is slower has failed
 TEXT_MAX = 200  # of what a library says, in a message
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(.*)", re.DOTALL)
-_USER = re.compile(r"(?<=//)([^/?#\s]*)@")
+# Also in a URI with one slash, and with a slash in the password: those are refused, and the message shows them.
+_USER = re.compile(r"(?i)(\b[a-z][a-z0-9+.\-]*:/*|//)([^/?#\s]*:[^?#\s]*|[^/?#\s]*)@")
 _SECRET = re.compile(r"(?i)([?&][^=&#]*(?:key|secret|token|password|passwd|sig|credential)[^=&#]*=)([^&#\s]*)")
 _MISSING = re.compile(r"(?i)no_?such_?bucket|not[ _]?found|no such file|does not exist|filesystemnotfound")
 _REFUSED = re.compile(
@@ -34,13 +35,13 @@ def shown_place(place: Any) -> str:
     """Return a place for messages and reports, with secrets of a URI replaced by `…`."""
     if isinstance(place, tuple):
         return f"{type(place[0]).__name__} {place[1]}"
-    return _SECRET.sub(r"\1…", _USER.sub("…@", str(place)))
+    return _SECRET.sub(r"\1…", _USER.sub(r"\1…@", str(place)))
 
 
 def _without_secrets(said: str, place: Any) -> str:
     """Return a text of a library without the secrets of a place, whether or not it has them in a URI."""
-    found = [] if isinstance(place, tuple) else list(_USER.findall(str(place)))
-    found += [] if isinstance(place, tuple) else [value for _, value in _SECRET.findall(str(place))]
+    text = "" if isinstance(place, tuple) else str(place)
+    found = [secret for _, secret in (*_USER.findall(text), *_SECRET.findall(text))]
     secrets = {form for each in found for part in (each, *each.split(":")) for form in (part, unquote(part))}
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         said = said.replace(secret, "…")
@@ -90,15 +91,13 @@ def _local(text: str, rest: str) -> str:
 
 
 def _is_known(scheme: str) -> bool:
-    return scheme in ARROW or _of_fsspec(scheme) is not None
-
-
-def _of_fsspec(scheme: str) -> Any:
+    if scheme in ARROW:
+        return True
     try:
         from fsspec.registry import known_implementations, registry
     except ImportError:
-        return None
-    return scheme if scheme in registry or scheme in known_implementations else None
+        return False
+    return scheme in registry or scheme in known_implementations
 
 
 def filesystem_of(uri: Any) -> tuple[Any, str]:
@@ -109,8 +108,7 @@ def filesystem_of(uri: Any) -> tuple[Any, str]:
 
     if isinstance(uri, tuple):
         system, path = uri
-        is_known = isinstance(system, arrow_fs.FileSystem)
-        return system if is_known else arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(system)), path
+        return system if isinstance(system, arrow_fs.FileSystem) else _arrow_of(system), path
     scheme = uri.partition(":")[0]
     if scheme in ARROW:
         system, path = answered(uri, lambda: arrow_fs.FileSystem.from_uri(uri))
@@ -120,10 +118,24 @@ def filesystem_of(uri: Any) -> tuple[Any, str]:
         import fsspec
 
         system, path = fsspec.core.url_to_fs(uri)
-        return arrow_fs.PyFileSystem(arrow_fs.FSSpecHandler(system)), path
+        return _arrow_of(system), path
 
     system, path = answered(uri, opened)
     return system, path
+
+
+def _arrow_of(system: Any) -> Any:
+    """Return a filesystem of fsspec as one of pyarrow."""
+    from pyarrow import fs as arrow_fs
+
+    def move(source: str, target: str) -> None:
+        system.cp_file(source, target)
+        system.rm_file(source)
+
+    handler = arrow_fs.FSSpecHandler(system)
+    # What pyarrow calls takes `?`, `*` and `[` in a name for a pattern, and may then move and remove other files.
+    handler.move, handler.delete_file = move, system.rm_file
+    return arrow_fs.PyFileSystem(handler)
 
 
 def answered(place: Any, call: Callable[[], Any], size_bytes: int = 0) -> Any:

@@ -36,6 +36,7 @@ PLACE, EPOCH, AUTHOR, VALUES = "$PLACE", "$EPOCH", "$AUTHOR", "$VALUES"
 FRAGMENT_SHIFT = 48  # of $PLACE: the fragment, and below it the ROWID
 ROWID_MASK = (1 << FRAGMENT_SHIFT) - 1
 IDENTITY = b"tidemark"  # key of the footer
+DICTIONARIES = "dictionaries"  # of its value: the columns that have one
 GROUP_ROWS = 131_072
 GROUP_BYTES = 64 << 20
 PAGE_ROWS = 20_000
@@ -113,7 +114,7 @@ class Level:
 def hidden_columns(definition: TableDefinition) -> tuple[str, ...]:
     """Return the columns of a rows file after those of the table."""
     places = (*definition.columns, *(column for _, column in definition.dropped))
-    values = (VALUES,) if any(column.added and not column.is_disk for column in places) else ()
+    values = (VALUES,) if any(column.added for column in places) else ()
     return (PLACE, EPOCH, AUTHOR, *values)
 
 
@@ -179,6 +180,7 @@ class RowsWriter:
         self._begin = begin
         self._sink = _Sink()
         self._writer: Any = None
+        self._few: list[str] = []  # columns with a dictionary
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
 
@@ -227,7 +229,7 @@ class RowsWriter:
 
         self._begin(self.level)
         columns = dict(zip(first.column_names, first.columns, strict=True))
-        few = [name for name, column in columns.items() if name != PLACE and _has_few_values(column)]
+        few = self._few = [name for name, column in columns.items() if name != PLACE and _has_few_values(column)]
         numbers = [name for name, column in columns.items() if name not in few and _is_number(column.type)]
         packed = [name for name in columns if name not in numbers]
         # Bounds of texts are of no use but in the key: rows are not in their order.
@@ -270,7 +272,8 @@ class RowsWriter:
             for name in self._hidden:
                 schema = schema.append(pa.field(name, pa.int64(), False))
             self._writer = self._open(schema.empty_table())
-        about = json.dumps(self.level.identity(*self._identity), ensure_ascii=False)
+        identity = {**self.level.identity(*self._identity), DICTIONARIES: self._few if self.groups else []}
+        about = json.dumps(identity, ensure_ascii=False)
         self._writer.add_key_value_metadata({IDENTITY: about})
         self._writer.close()
         self._end_range()
@@ -378,24 +381,24 @@ class RowsReader(Closable):
             with refused(level.name):
                 # Alone, since pyarrow would read the end of the last row group with it.
                 about = pq.ParquetFile(pa.BufferReader(tail)).metadata
-                self._check(about, store)
-                # What the file has once need not be decoded, and checked, for each row.
-                first = [
-                    about.row_group(0).column(number) for number in range(about.num_columns if len(ranges) > 1 else 0)
-                ]
-                once = [each.path_in_schema for each in first if each.has_dictionary_page]
                 source = pa.PythonFile(self._file, mode="r")
-                self._parquet = pq.ParquetFile(source, metadata=about, read_dictionary=once)
+                self._parquet = pq.ParquetFile(source, metadata=about, read_dictionary=self._check(about, store))
         except BaseException:
             self._file.leave()
             raise
 
-    def _check(self, about: Any, store: bytes) -> None:
+    def _check(self, about: Any, store: bytes) -> list[str]:
+        """Check the footer; return the columns with dictionaries: what the file has once need not be decoded, and
+        checked, for each row. Raises: ValueError and the like.
+        """
         identity, level = json.loads(about.metadata[IDENTITY]), self.level
+        # pyarrow has this, too, but ends the process where the footer's statistics are invalid.
+        names: list[str] = identity.pop(DICTIONARIES)
         if identity != level.identity(store, identity["incarnation"]):
             raise ValueError("it is another file")
         if (about.num_rows, about.num_row_groups) != (level.entries, level.groups):
             raise ValueError(f"it has {about.num_rows} rows in {about.num_row_groups} row groups")
+        return names
 
     def verify(self) -> None:
         """Read every byte of the row groups; the tail was read. Raises: BackupDamaged, FileTruncated, IoFailed."""

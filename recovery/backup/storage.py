@@ -185,7 +185,7 @@ class ArrowRaw(RawFiles):
         self._ask(self._system.delete_file, self._path(name))
 
     def remove_tree(self, path: str) -> None:
-        self._system.delete_dir(self._path(path))
+        self._ask(self._system.delete_dir, self._path(path))
 
     def names(self, path: str) -> tuple[str, ...]:
         from pyarrow import fs as arrow_fs

@@ -54,4 +54,5 @@ def refused(name: str) -> Iterator[None]:
         TypeError,
         ValueError,
     ) as error:
-        raise BackupDamaged(f"{name} is invalid ({error}); use another copy", file=name) from error
+        said = str(error).strip().partition("\n")[0]
+        raise BackupDamaged(f"{name} is invalid ({said}); use another copy", file=name) from error

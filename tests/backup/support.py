@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import tidemark as tm
+from tests.load.support import NAME, published, rows
+from tests.load.support import new_store as load_store
 from tests.store.support import SMALL, open_memory
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
@@ -17,6 +19,9 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 HIDDEN = [tm.ROWID, tm.EPOCH, tm.AUTHOR, tm.FRAGMENT]
 Tables = dict[str, list[tuple[Any, ...]]]
+Contents = dict[str, bytes]
+ROOM: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "8 MiB", "transaction_memory": "64 KiB"}
+DISK = "test.d"
 
 
 def take(db: Any, place: Any, incremental: bool = False, **how: Any) -> dict[str, Any]:
@@ -66,3 +71,32 @@ def content_of(files: MemoryFiles, **options: Any) -> Tables:
         return content(db)
     finally:
         db.close()
+
+
+def whole_place() -> tuple[Contents, Tables]:
+    """Files of a full backup, an incremental one, archived log with a spooled transaction and a load; what they restore
+    to.
+    """
+    db, files = load_store(**ROOM), MemoryFiles()
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20))]
+    columns.append(tm.Column("d", tm.Int64, nullable=True, storage="disk"))
+    db.create_tablespace("pages", page_size="4 KiB", extent="64 KiB", size="256 KiB")
+    db.create_table(DISK, columns, "id", tm.HashPartition(1), tablespace="pages")
+    archive = archived(db, files)
+    db[NAME].insert_many(rows(0, 12))
+    db[DISK].insert_many([(key, f"n{key}", key) for key in range(10)])
+    take(db, files)
+    db[NAME].delete(3)
+    db[DISK].update(4, {"d": -4})
+    take(db, files, incremental=True)
+    archive.copy()
+    db[NAME].insert_many(rows(100, 3))
+    with db.transaction() as txn:
+        txn.insert_many(DISK, [(key, "s", None) for key in range(1_000, 2_500)])
+    assert db.status()["spool"]["committed"] == 1
+    db.adopt(published(db, rows(200, 6)))
+    db.sync()
+    archive.copy()
+    want = content(db)
+    db.close()
+    return {name: text for name, text in files.snapshot().items() if name != "LOCK" and not name.endswith("/")}, want

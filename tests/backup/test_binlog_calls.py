@@ -61,7 +61,6 @@ def test_tasks_run_in_other_processes_and_the_binlog_is_applied_here(
 ) -> None:
     """As by Spark, of a store that is open."""
     monkeypatch.setattr(jobs, "restorer", lambda spark: lambda tasks: map(restore_fragment, tasks))
-    monkeypatch.setattr(jobs, "cores", lambda spark: 2)
     no_spark: Any = None
     db, history = worked(tmp_path / "store", tmp_path / "place")
     reported: list[tuple[int, int, str]] = []

@@ -16,9 +16,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.backup.support import SMALL, archived, content, content_of, restored, take
-from tests.load.support import NAME, published, rows
-from tests.load.support import new_store as load_store
+from tests.backup.support import ROOM, SMALL, Contents, restored, whole_place
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
 from tidemark.recovery.backup.manifest import find_backups
@@ -31,40 +29,14 @@ from tidemark.recovery.backup.verify import VerifyTask
 from tidemark.recovery.backup.verify import run_task as verify_files
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
-ROOM: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "8 MiB", "transaction_memory": "64 KiB"}
-DISK = "test.d"
 ROWS = (".parquet", ".level")
 LARGE = 4_000  # bytes; of larger files a restore is tested with so many
-Contents = dict[str, bytes]
 Check = Callable[[MemoryFiles], bool]
 
 
 @pytest.fixture(scope="module")
 def place() -> tuple[Contents, Any]:
-    """A full backup, an incremental one, archived log with a spooled transaction and a load; what it restores to."""
-    db, files = load_store(**ROOM), MemoryFiles()
-    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20))]
-    columns.append(tm.Column("d", tm.Int64, nullable=True, storage="disk"))
-    db.create_tablespace("pages", page_size="4 KiB", extent="64 KiB", size="256 KiB")
-    db.create_table(DISK, columns, "id", tm.HashPartition(1), tablespace="pages")
-    archive = archived(db, files)
-    db[NAME].insert_many(rows(0, 12))
-    db[DISK].insert_many([(key, f"n{key}", key) for key in range(10)])
-    take(db, files)
-    db[NAME].delete(3)
-    db[DISK].update(4, {"d": -4})
-    take(db, files, incremental=True)
-    archive.copy()
-    db[NAME].insert_many(rows(100, 3))
-    with db.transaction() as txn:
-        txn.insert_many(DISK, [(key, "s", None) for key in range(1_000, 2_500)])
-    assert db.status()["spool"]["committed"] == 1
-    db.adopt(published(db, rows(200, 6)))
-    db.sync()
-    archive.copy()
-    want = content(db)
-    db.close()
-    return {name: text for name, text in files.snapshot().items() if name != "LOCK" and not name.endswith("/")}, want
+    return whole_place()
 
 
 # --- what reads each file -------------------------------------------------------------------------
@@ -249,7 +221,3 @@ def test_each_changed_byte_of_a_split_log_is_found_by_the_tasks_that_read_it(
         target.close(file)
     print(swept, "changes")
     assert sections and not read(target)
-
-
-def test_what_is_swept_restores(place: tuple[Contents, Any]) -> None:
-    assert content_of(restored_of(place[0]), **ROOM) == place[1]

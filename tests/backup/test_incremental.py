@@ -42,20 +42,6 @@ def test_unchanged_fragment_gets_no_file() -> None:
     db.close()
 
 
-def test_long_chain_is_written_whole_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_room, "LEVELS_MAX", 3)
-    db, place = small(), MemoryFiles()
-    take(db, place)
-    depths = []
-    for number in range(2, 8):
-        db["test.t"].write_many([(key, f"turn {number}") for key in range(40)])
-        take(db, place, incremental=True)
-        depths.append(max(len(levels) for levels in read_manifest(place, number).levels.values()))
-    assert depths == [2, 3, 1, 2, 3, 1]
-    assert content_of(restored(place)) == content(db)
-    db.close()
-
-
 def chains_of(place: MemoryFiles, number: int) -> Any:
     return read_manifest(place, number).levels.values()
 
@@ -116,22 +102,6 @@ def test_store_that_went_back_to_an_earlier_epoch_gets_a_full_backup(tmp_path: P
         report = db.backup(tmp_path / "place", incremental=True)
         assert report["kind"] == "full" and report["notes"]
         want = content(db)
-    restore(tmp_path / "place", tmp_path / "copy")
-    with tm.open(tmp_path / "copy", background=False) as copy:
-        assert content(copy) == want
-
-
-def test_store_opened_again_continues_from_its_backup(tmp_path: Path) -> None:
-    for turn in range(3):
-        with tm.open(tmp_path / "store", background=False) as db:
-            if not turn:
-                db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
-            db["test.t"].write_many([(key, turn) for key in range(turn, 50, 3)])
-            if turn == 1:
-                db.checkpoint()
-            report = db.backup(tmp_path / "place", incremental=True)
-            assert report["kind"] == ("incremental" if turn else "full")
-            want = content(db)
     restore(tmp_path / "place", tmp_path / "copy")
     with tm.open(tmp_path / "copy", background=False) as copy:
         assert content(copy) == want

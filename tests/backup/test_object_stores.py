@@ -6,6 +6,7 @@ import logging
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -19,7 +20,7 @@ from tests.backup.support import content
 from tidemark import backup
 from tidemark.cli.commands import commands
 from tidemark.recovery.backup import places, storage
-from tidemark.recovery.spark.read import rows_of_backup
+from tidemark.recovery.spark.read import rows_of_backup, spark_place
 
 ROOM: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "4 MiB", "undo_log": "2 MiB", "background": False}
 KEY, SECRET = "AKIDTESTKEY", "TOP/SECRET+VALUE"
@@ -50,6 +51,8 @@ def uri(endpoint: str, path: str) -> str:
 
 
 def place_of(form: str, endpoint: str, path: str) -> Any:
+    if form == "fsspec":
+        return f"memory://{path}"
     return uri(endpoint, path) if form == "URI" else (system(endpoint), path)
 
 
@@ -64,7 +67,7 @@ def db(tmp_path: Path) -> Iterator[tm.Database]:
         yield opened
 
 
-@FORMS
+@pytest.mark.parametrize("form", ["URI", "tuple", "fsspec"])
 def test_life_of_a_place(form: str, endpoint: str, db: tm.Database, tmp_path: Path) -> None:
     place = place_of(form, endpoint, f"{BUCKET}/life/{form}")
     db.archive(place)
@@ -89,8 +92,10 @@ def test_spark_gets_a_place_without_secrets_and_settings_for_them(endpoint: str,
     place = uri(endpoint, f"{BUCKET}/spark")
     db.backup(place)
     found = rows_of_backup(place, "t", None)
-    assert found.root == f"s3a://{BUCKET}/spark" and len(found.names) == 2
-    assert found.settings == {
+    settings: dict[str, str] = {}
+    session: Any = SimpleNamespace(conf=SimpleNamespace(set=settings.__setitem__))
+    assert spark_place(session, found.place) == f"s3a://{BUCKET}/spark" and len(found.names) == 2
+    assert settings == {
         f"fs.s3a.bucket.{BUCKET}.access.key": KEY,
         f"fs.s3a.bucket.{BUCKET}.secret.key": SECRET,
         f"fs.s3a.bucket.{BUCKET}.endpoint": endpoint,
@@ -133,7 +138,11 @@ def test_missing_bucket(form: str, endpoint: str, db: tm.Database, tmp_path: Pat
 @FORMS
 def test_refused_key(form: str, endpoint: str, db: tm.Database, tmp_path: Path) -> None:
     def check_keys(after: str) -> None:
-        urlopen(Request(f"http://{endpoint}/moto-api/reset-auth", after.encode(), method="POST")).close()
+        urlopen(
+            Request(
+                f"http://{endpoint}/moto-api/reset-auth", after.encode(), {"Content-Type": "text/plain"}, method="POST"
+            )
+        ).close()
 
     check_keys("0")
     try:
@@ -162,11 +171,14 @@ class _Failing:
         self._left = after
 
     def __getattr__(self, name: str) -> Any:
-        if name == self._call:
-            self._left -= 1
-            if self._left < 0:
-                raise OSError(f"AWS Error NETWORK_CONNECTION for s3://{KEY}:{SECRET}@{BUCKET}/x\nand more")
-        return getattr(self._real, name)
+        return self._fail if name == self._call and self._is_due() else getattr(self._real, name)
+
+    def _is_due(self) -> bool:
+        self._left -= 1
+        return self._left < 0
+
+    def _fail(self, *arguments: Any) -> None:
+        raise OSError(f"AWS Error NETWORK_CONNECTION for s3://{KEY}:{SECRET}@{BUCKET}/x\nand more")
 
 
 CALLS = {"get_file_info": 5, "create_dir": 0, "open_output_stream": 2, "open_input_file": 0, "move": 0}

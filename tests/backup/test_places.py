@@ -69,7 +69,7 @@ REFUSED = [
     ("s3:/bucket/x", "give s3://…"),
     (Path("s3://bucket/x"), "give s3://…"),
     ("hdfs:/x", "give hdfs://…"),
-    ("dbfs:/x", "give a path"),
+    ("dbfs:/x", "give dbfs://…"),
     ("word:x", r"./word:x for a local file"),
     ("nothing://host/x", "there is no filesystem 'nothing'"),
     ("file:x", "give file:///path"),
@@ -103,6 +103,8 @@ SECRET = [
     "s3://AKIA:TOPSECRET@bucket/x?region=eu",
     "s3://bucket/x?secret_key=TOPSECRET&region=eu",
     "gs://bucket/x?access_token=TOPSECRET",
+    "s3:/AKIA:TOPSECRET@bucket/x",
+    "s3://AKIA:TOP/TOPSECRET@bucket/x",
 ]
 
 
@@ -145,6 +147,16 @@ def test_place_that_never_answers_is_an_error(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(tm.IoFailed, match="did not answer"):
         answered("gs://bucket/x", ended.wait)
     ended.set()
+
+
+def test_name_with_a_mark_of_patterns_is_one_file_of_fsspec() -> None:
+    """Story: a place was `memory://x?y`. A rename made a folder, and a removal took other files with it."""
+    files = open_place("memory://patterns/x?y", True)
+    for name in ("a", "ab", "ac"):
+        files.close(files.create(name))
+    files.rename("a", "b")
+    files.unlink("b")
+    assert sorted(files.list()) == ["ab", "ac"]
 
 
 def test_rename_of_a_missing_object_is_missing(tmp_path: Path) -> None:
