@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 import tidemark as tm
 import tidemark.spark as ts
 from bench.report import OURS, RESULTS, Goal, Line, at_most, git_commit, keep, show
-from bench.spark_child import FRAGMENTS, KEY, OPTIONS
-from tidemark.demo.data import LINEITEM, generate
+from bench.spark_child import COLUMNS, FRAGMENTS, KEY, OPTIONS
+from tidemark.demo.data import generate
 from tidemark.recovery.spark.load import load_frame, load_places
 
 SPARK, OLD = "Spark", "old"
@@ -151,7 +151,7 @@ class Bench:
         """A new store with the table, for the block."""
         path = self.fresh()
         with tm.open(path, **OPTIONS) as db:
-            db.create_table("lineitem", LINEITEM, KEY, partition=tm.HashPartition(FRAGMENTS))
+            db.create_table("lineitem", COLUMNS, KEY, partition=tm.HashPartition(FRAGMENTS))
             yield db, path
         shutil.rmtree(path)
 
@@ -196,7 +196,7 @@ class Bench:
                 frame.write.parquet(str(target))
             shutil.rmtree(target)
         computed = self.spark.read.parquet(self.source).selectExpr(
-            *(f"{each.name} + 0 {each.name}" if each.name == "l_linenumber" else each.name for each in LINEITEM)
+            *(f"{each.name} + 0 {each.name}" if each.name == "l_linenumber" else each.name for each in COLUMNS)
         )
         for what, write in (
             ("load files from Parquet", lambda job: load_places(self.spark, [self.source], job)),

@@ -12,6 +12,7 @@ import shutil
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ import tidemark.backup
 from tidemark.demo.data import LINEITEM
 
 FRAGMENTS = 16
+COLUMNS = [replace(column, storage="memory") for column in LINEITEM]
 KEY = ["l_orderkey", "l_linenumber"]
 OPTIONS: dict[str, Any] = {
     "data_memory": "6 GiB",
@@ -47,7 +49,7 @@ class Rate:
             self._free_at = max(self._free_at, time.perf_counter()) + size_bytes / BYTES_PER_S
             wait_s = self._free_at - time.perf_counter()
         if wait_s > 0:
-            time.sleep(wait_s)
+            threading.Event().wait(wait_s)
 
 
 class LimitedFile:
@@ -104,7 +106,7 @@ class Tree:
         self._place = root / "place"
         root.mkdir(parents=True)
         self._db = tm.open(root / "store", **OPTIONS)
-        self._db.create_table("lineitem", LINEITEM, KEY, partition=tm.HashPartition(FRAGMENTS))
+        self._db.create_table("lineitem", COLUMNS, KEY, partition=tm.HashPartition(FRAGMENTS))
         self.rows = self._db.load("lineitem", source)
 
     def backup(self) -> None:

@@ -15,6 +15,7 @@ import os
 import random
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -323,9 +324,9 @@ class Loop:
         with (self._directory / "driver.log").open("wb") as log:
             driver = psutil.Popen(command, stdout=log, stderr=log)
             while driver.poll() is None and not is_due():
-                time.sleep(0.0002)
+                threading.Event().wait(0.0002)
             below = driver.children(recursive=True) if driver.poll() is None else []
-            time.sleep(wait_s)
+            threading.Event().wait(wait_s)
             if driver.poll() is None:
                 driver.kill()
                 report.kills += 1
