@@ -78,7 +78,9 @@ def read(
         frame.where("stock > 0").groupBy("stock").count().show()
         ```
     """
-    return frame_of(spark, rows_of_backup(place, table, number), hidden)
+    rows = rows_of_backup(place, table, number)
+    with typed_errors():
+        return frame_of(spark, rows, hidden)
 
 
 def changes(
@@ -202,16 +204,11 @@ def load(
         ```
     """
     check_installed()
-    from pyspark.sql import DataFrame
-
-    from tidemark.recovery.spark.load import load_frame, load_places, source_places
+    from tidemark.recovery.spark.load import load_source
 
     job = db.plan_load(table, directory)
     try:
-        if isinstance(source, DataFrame):
-            load_frame(source, job)
-        else:
-            load_places(session(), source_places(source), job)
+        load_source(source, job)
     except BaseException:
         abort_load(job, published=True)
         raise
