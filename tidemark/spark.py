@@ -15,7 +15,6 @@ from tidemark.backup import restore as restore_natively
 from tidemark.engine.base.errors import Damaged, Rejected, Retryable
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.backup.places import canonical_place
-from tidemark.recovery.backup.plan import no_backup
 from tidemark.recovery.backup.storage import at_place
 from tidemark.recovery.backup.verify import verify as verify_files
 from tidemark.recovery.load import abort as abort_load
@@ -79,7 +78,9 @@ def read(
         frame.where("stock > 0").groupBy("stock").count().show()
         ```
     """
-    return frame_of(spark, rows_of_backup(place, table, number), hidden)
+    rows = rows_of_backup(place, table, number)
+    with typed_errors():
+        return frame_of(spark, rows, hidden)
 
 
 def changes(
@@ -203,16 +204,11 @@ def load(
         ```
     """
     check_installed()
-    from pyspark.sql import DataFrame
-
-    from tidemark.recovery.spark.load import load_frame, load_places, source_places
+    from tidemark.recovery.spark.load import load_source
 
     job = db.plan_load(table, directory)
     try:
-        if isinstance(source, DataFrame):
-            load_frame(source, job)
-        else:
-            load_places(session(), source_places(source), job)
+        load_source(source, job)
     except BaseException:
         abort_load(job, published=True)
         raise
@@ -254,10 +250,7 @@ def verify(
     with at_place(place) as files:
         where = files.directory if isinstance(files, PosixFiles) else place
         runner = jobs.verifier(spark)
-        report = verify_files(files, number, progress, runner, where, jobs.TASK_BYTES, rows)
-        if not (report.backups or report.segments or report.problems or report.notes):
-            raise no_backup(files)
-        return report.to_dict()
+        return verify_files(files, number, progress, runner, where, jobs.TASK_BYTES, rows).to_dict()
 
 
 def restore(

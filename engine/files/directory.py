@@ -646,6 +646,11 @@ def sync_seconds(place: str, clock: Clock) -> float:
         os.close(descriptor)
 
 
+def real_path(path: str) -> str:
+    """Return an absolute path without symbolic links."""
+    return os.path.realpath(path)
+
+
 def find_program(name: str) -> str | None:
     """Return the path of an executable program, found by name as the shell does; None if there is none."""
     return shutil.which(name)

@@ -51,7 +51,7 @@ def _without_secrets(said: str, place: Any) -> str:
 def canonical_place(place: Any) -> Any:
     """Return a place in its one form: an absolute path, a URI `scheme://…`, or a tuple as it is.
 
-    Raises: Rejected for a scheme that is not known, and for a `file:` URI of another machine.
+    Raises: Rejected for a scheme that is not known, a `file:` URI of another machine, and what is no place.
 
     Examples:
         >>> canonical_place("file:///backups/a%20b"), canonical_place("s3a://bucket/shop/")
@@ -59,7 +59,9 @@ def canonical_place(place: Any) -> Any:
     """
     if isinstance(place, tuple):
         return place
-    text = os.fspath(place) if isinstance(place, os.PathLike) else str(place)
+    if not isinstance(place, (str, os.PathLike)):
+        raise Rejected(f"a place is given as a str or a path, got {place!r}")
+    text = os.fspath(place)
     found = _SCHEME.fullmatch(text)
     # A Path is a path, but for one that was made of a URI and has lost a slash.
     if found is None or (isinstance(place, os.PathLike) and not found[2].startswith("/")):

@@ -14,6 +14,7 @@ from tidemark.engine.log.spool_reader import SpoolReader, referred
 from tidemark.recovery.backup.chain import Chain
 from tidemark.recovery.backup.level_file import read_level
 from tidemark.recovery.backup.manifest import Manifest, find_backups
+from tidemark.recovery.backup.plan import no_backup
 from tidemark.recovery.backup.restore_task import read_definition
 from tidemark.recovery.backup.rows_file import Level, RowsReader
 from tidemark.recovery.backup.segments import groups_of, read_segment, segment_names
@@ -89,7 +90,7 @@ def verify(
     """Read everything the backups (or one of them) need, and the archive. with_rows: also decode every row.
 
     runner: carries out the tasks, each of about `task_bytes`, with the place under the name `where`; None: this
-    process, file by file. Raises: StoreFailed if the disk fails.
+    process, file by file. Raises: FileMissing if there is nothing to read, StoreFailed if the disk fails.
     """
     report = VerifyReport()
     found = find_backups(files)
@@ -109,6 +110,8 @@ def verify(
         if progress is not None:
             progress(min(report.rows_bytes, total), total, "bytes")
     _note_gaps(report, found.manifests)
+    if not (report.backups or report.segments or report.problems or report.notes):
+        raise no_backup(files)  # a mistyped path is not sound
     return report
 
 

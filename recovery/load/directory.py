@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import FileMissing, Rejected
+from tidemark.engine.files.directory import real_path
 from tidemark.engine.files.durable_files import make_folder, write_whole
 from tidemark.engine.log.load_files import FOLDER, is_job_name
 from tidemark.recovery.backup.places import canonical_place
@@ -99,7 +100,7 @@ def shared_directory(place: str | os.PathLike[str]) -> Iterator[Directory]:
     """
     name = canonical_place(place)
     if name.startswith("/"):
-        above, leaf = os.path.split(os.path.realpath(name))
+        above, leaf = os.path.split(real_path(name))
         if leaf == FOLDER:
             with at_place(above, what="load") as store:
                 if has_store(store):

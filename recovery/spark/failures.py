@@ -14,11 +14,14 @@ from tidemark.engine.base import errors
 HOST = "host"
 EVIDENCE = "evidence: "  # prefix of the note with the evidence of an error, as JSON
 _CLASS = rf"{re.escape(errors.__name__)}\.(\w+)"
+_NO_FILES = re.compile(r"Class (\S*FileSystem) not found|(No FileSystem for scheme \"?\w+)")
 _SAID = re.compile(rf"^{_CLASS}: (.+)$(?:\n{EVIDENCE}(\{{.*\}})$)?", re.MULTILINE)
 
 
 def error_in(text: str) -> errors.Error | None:
-    """Return the last error of the store in a traceback, with its evidence if a note has it; None if there is none."""
+    """Return the last error of the store in a traceback, with its evidence if a note has it, or what Spark needs for
+    a place; None if neither is there.
+    """
     for name, message, evidence in reversed(_SAID.findall(text)):
         kind = getattr(errors, name, None)
         if isinstance(kind, type) and issubclass(kind, errors.Error):
@@ -26,6 +29,12 @@ def error_in(text: str) -> errors.Error | None:
             where = f" (on {known[HOST]})" if HOST in known else ""
             made: errors.Error = kind(message.strip() + where, **known)
             return made
+    if found := _NO_FILES.search(text):
+        said = f"{found[1]} is missing" if found[1] else found[2]
+        return errors.Rejected(
+            f"Spark cannot open the place: {said}; add its library to Spark (spark.jars.packages, for s3"
+            " org.apache.hadoop:hadoop-aws), or use another place"
+        )
     return None
 
 

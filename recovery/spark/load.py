@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import astuple
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.base.errors import IoFailed, TypeMismatch
+from tidemark.engine.base.errors import FileMissing, IoFailed, TypeMismatch
 from tidemark.engine.rows.columnar import check_columns
 from tidemark.recovery.backup.places import canonical_place, shown_place
 from tidemark.recovery.load.commit import publish
@@ -22,6 +22,7 @@ from tidemark.recovery.load.tasks import write_numbered
 from tidemark.recovery.spark.failures import typed_errors
 from tidemark.recovery.spark.jobs import TASK_BYTES, from_text, mapped, to_text
 from tidemark.recovery.spark.read import spark_place
+from tidemark.recovery.spark.session import session
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,12 +36,19 @@ SCRATCH_OPTIONS = {
 }
 
 
-def source_places(source: Any) -> list[str]:
-    """Return the canonical places of paths of Parquet. Raises: TypeMismatch, Rejected."""
+def load_source(source: Any, job: LoadJob) -> None:
+    """Write the rows of a DataFrame, or of paths of Parquet, as a load and publish it. Durable on return: the published
+    load, to be adopted. Raises: as `load_places`; TypeMismatch for another source.
+    """
+    from pyspark.sql import DataFrame
+
+    if isinstance(source, DataFrame):
+        load_frame(source, job)
+        return
     paths = [source] if isinstance(source, (str, os.PathLike)) else source
     if not isinstance(paths, (list, tuple)) or not all(isinstance(each, (str, os.PathLike)) for each in paths):
         raise TypeMismatch(f"a DataFrame or paths of Parquet are loaded, got {type(source).__name__}")
-    return [canonical_place(each) for each in paths]
+    load_places(session(), [canonical_place(each) for each in paths], job)
 
 
 def load_frame(frame: DataFrame, job: LoadJob) -> None:
@@ -72,7 +80,12 @@ def load_places(spark: SparkSession, places: Sequence[str], job: LoadJob, rows: 
 
     groups: list[RowGroups] = []
     for place in places:
-        schemas, found = row_groups(place, job.definition)
+        try:
+            schemas, found = row_groups(place, job.definition)
+        except FileMissing:
+            if rows is None:
+                raise
+            schemas, found = [], []  # Spark wrote all of it elsewhere
         for schema in {str(each): each for each in schemas}.values():
             check_columns(job.shape.format, pa.RecordBatch.from_pylist([], schema=schema), True)
         groups += found

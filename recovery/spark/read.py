@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 CHECKED = {"parquet.page.verify-checksum.enabled": "true"}
 
+GONE, GONE_EPOCH = "$GONE", "$GONE_EPOCH"
 _PATTERN = re.compile(r"[\[\]{}*?\\]")  # Spark takes these for patterns
 
 
@@ -41,7 +42,7 @@ class BackupRows:
     definition: TableDefinition
     place: str  # canonical
     names: list[str]  # of the rows files
-    dead: Words  # $PLACE and $EPOCH of rows in them that are not taken; shape (rows, 2)
+    dead: Words  # places of rows in them that are gone, and the last $EPOCH of each such row; shape (places, 2)
 
 
 def rows_of_backup(place: Any, table: str | None, number: int | None) -> BackupRows:
@@ -64,7 +65,15 @@ def rows_of_backup(place: Any, table: str | None, number: int | None) -> BackupR
             for content in chain.contents:
                 names.append(content.level.name)
                 dead.append(chain.dead_rows(content))
-    return BackupRows(definition, place, names, np.concatenate(dead))
+    return BackupRows(definition, place, names, _last_of_each(np.concatenate(dead)))
+
+
+def _last_of_each(dead: Words) -> Words:
+    """Return each place once, with the greatest epoch."""
+    dead = dead[np.lexsort((dead[:, 1], dead[:, 0]))]
+    is_last = np.ones(len(dead), dtype=np.bool_)
+    is_last[:-1] = dead[1:, 0] != dead[:-1, 0]
+    return dead[is_last]
 
 
 def spark_place(spark: SparkSession, place: str) -> str:
@@ -113,8 +122,10 @@ def frame_of(spark: SparkSession, rows: BackupRows, hidden: bool) -> DataFrame:
     paths = [_PATTERN.sub(r"\\\g<0>", f"{root}/{name}") for name in rows.names]
     frame = spark.read.schema(schema).options(**CHECKED).parquet(*paths)
     if rows.dead.size:
-        gone = spark.createDataFrame(pa.table({PLACE: rows.dead[:, 0], EPOCH: rows.dead[:, 1]}))
-        frame = frame.join(broadcast(gone), [PLACE, EPOCH], "left_anti")
+        gone = spark.createDataFrame(pa.table({GONE: rows.dead[:, 0], GONE_EPOCH: rows.dead[:, 1]}))
+        # What came to the place later has a greater epoch. One key of eight bytes is what Spark looks up fastest.
+        is_gone = (col(_quoted(PLACE)) == col(_quoted(GONE))) & (col(_quoted(EPOCH)) <= col(_quoted(GONE_EPOCH)))
+        frame = frame.join(broadcast(gone), is_gone, "left_anti")
     wanted = [col(_quoted(column.name)) for column in columns]
     if hidden:
         place = col(_quoted(PLACE))

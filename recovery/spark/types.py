@@ -14,7 +14,7 @@ from tidemark.engine.schema.types_calendar import Calendar
 from tidemark.engine.schema.types_text import Binary, LongBinary, LongText, VarBinary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     import pyarrow as pa
     from pyspark.sql.types import DataType, StructType
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.types_base import ColumnType
 
 UINT64_DIGITS = 20
-# The limit of one Arrow array of text or bytes with offsets of 32 bits.
-ARRAY_BYTES_MAX = (1 << 31) - 1
 
 
 def arrow_type(kind: ColumnType) -> pa.DataType:
@@ -77,27 +75,8 @@ def spark_schema(columns: Sequence[Column], hidden: Sequence[str] = ()) -> Struc
     return s.StructType([*fields, *(s.StructField(name, s.LongType()) for name in hidden)])
 
 
-def arrow_schema(columns: Sequence[Column], hidden: Sequence[str] = ()) -> pa.Schema:
-    """Return the same schema in Arrow's types."""
+def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
+    """Return the schema of these columns in Arrow's types."""
     import pyarrow as pa
 
-    fields = [pa.field(column.name, arrow_type(column.type)) for column in columns]
-    return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in hidden)])
-
-
-def to_spark_batches(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield rows of the store in the form Spark takes: one batch, or more if text or bytes do not fit one array."""
-    import pyarrow as pa
-
-    large = sum(
-        array.nbytes
-        for array in batch.columns
-        if pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
-    )
-    if large > ARRAY_BYTES_MAX and batch.num_rows > 1:
-        half = batch.num_rows // 2
-        yield from to_spark_batches(batch.slice(0, half), schema)
-        yield from to_spark_batches(batch.slice(half), schema)
-        return
-    arrays = [array.cast(field.type) for array, field in zip(batch.columns, schema, strict=True)]
-    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])

@@ -28,6 +28,7 @@ from tidemark.cli import user_files
 from tidemark.engine.rows.column_output import arrow_schema
 from tidemark.engine.schema.column_inference import columns_from_arrow
 from tidemark.engine.schema.definition import TableDefinition
+from tidemark.recovery import load
 
 HEADER = "id,owner,balance,note\n"
 EVERY_TYPE = [
@@ -194,6 +195,31 @@ def test_bulk_load_has_all_rows_of_all_files_or_none(store: Path, tmp_path: Path
     assert run("load", store, "test.account", few, "--bulk", "--mode", "write").exit_code == 2
     assert run("load", store, "test.account", few, "--bulk", "--batch-rows", 3).exit_code == 2
     assert "no column 'nope'" in refused("load", store, "test.account", write_nope(tmp_path), "--bulk")
+
+
+def test_sweep_lists_and_removes_what_broken_off_loads_left(store: Path, tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs"
+    with tm.open(store, **SMALL) as db, tm.open(tmp_path / "other", **SMALL) as other:
+        begun, published = db.plan_load("test.account", jobs), db.plan_load("test.account", jobs)
+        row = {"id": 70_000, "owner": "x", "balance": 1, "note": None}
+        load.publish(published, load.write_parts(published, 0, [pa.RecordBatch.from_pylist([row])]))
+        load.write_parts(begun, 0, [pa.RecordBatch.from_pylist([row])])
+        other.create_table("t", [tm.Column("id", tm.Int64)], "id")
+        foreign = other.plan_load("t", jobs)
+    before = rows_of(store, "test.account")
+    found = document("load", store, "--sweep", jobs)
+    assert {(each["name"], each["state"], each["table"]) for each in found["removed"]} == {
+        (begun.name, "open", "test.account"),
+        (published.name, "published", "test.account"),
+    }
+    assert [each["name"] for each in found["left"]] == [foreign.name]
+    assert {path.name for path in jobs.glob("*.*")} == {f"{foreign.name}.open"}
+    said = run("load", store, "--sweep", jobs).output
+    assert f"left: {foreign.name} (open, main.t, " in said and "0 loads removed, 1 left in " in said
+    assert "1 load removed, 0 left" in run("load", tmp_path / "other", "--sweep", jobs).output
+    assert rows_of(store, "test.account") == before
+    assert "FileMissing" in refused("load", store, "--sweep", tmp_path / "nothing")
+    assert run("load", store, "test.account", "--sweep", jobs).exit_code == 2
 
 
 def write_nope(folder: Path) -> Path:

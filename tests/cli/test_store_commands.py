@@ -220,7 +220,7 @@ def test_mistyped_path_is_reported_as_one_and_advises_no_restore(tmp_path: Path)
         (lambda: tm.open(none, read_only=True), f"there is no store in {none}: "),
         (lambda: tm.open(none / "b"), f"{none / 'b'} cannot be made: there is no directory {none}; "),
         (lambda: backups(none), f"there is no backup in {none}: "),
-        (lambda: restore(place, tmp_path / "new"), "there is no backup here: it is empty; check the place"),
+        (lambda: restore(place, tmp_path / "new"), f"there is no backup in LocalFileSystem {none}; "),
         (lambda: restore(none, tmp_path / "new"), f"there is no backup in {none}: "),
         (lambda: restore(f"file://{none}", tmp_path / "new"), f"there is no backup in {none}: "),
     ]

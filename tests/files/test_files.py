@@ -36,7 +36,7 @@ NOTHING_THERE = {"check_place", "free_bytes", "close_directories", "mark"}
     [
         (RawWrapper, PINS | ONE_CALL),
         (type(MemoryFiles().raw), PINS | ONE_CALL | NOTHING_THERE),
-        (ArrowRaw, PINS | ONE_CALL | NOTHING_THERE | {"lock", "unlock"}),
+        (ArrowRaw, PINS | ONE_CALL | NOTHING_THERE | {"link", "lock", "unlock"}),
     ],
 )
 def test_disk_inherits_these_calls_alone(disk: type[RawFiles], inherited: set[str]) -> None:

@@ -48,11 +48,27 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def spark(python: Path) -> Iterator[Any]:
+def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of Spark's event logs."""
+    return tmp_path_factory.mktemp("events")
+
+
+def logged(events: Path) -> dict[str, Any]:
+    """Settings for event logs there."""
+    return {
+        "spark.eventLog.enabled": True,
+        "spark.eventLog.compress": False,
+        "spark.eventLog.dir": events.as_uri(),
+    }
+
+
+@pytest.fixture(scope="session")
+def spark(python: Path, events: Path) -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYSPARK_PYTHON", str(python))
+        settings = {**SETTINGS, **logged(events)}
         try:
-            made = tidemark.spark.session("local[2,3]", "tests", SETTINGS)  # a task that fails is tried three times
+            made = tidemark.spark.session("local[2,3]", "tests", settings)  # a task that fails is tried three times
         except tm.Unsupported as error:
             pytest.skip(str(error))
     yield made

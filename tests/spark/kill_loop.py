@@ -11,23 +11,28 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 import tidemark as tm
 import tidemark.spark
+from tests.replication.site import WHOLE
 from tests.spark.cluster import standalone
 from tests.spark.killer import ExecutorKiller, Killer, is_restore_worker, is_spark_task
+from tests.spark.sinks import Sink, closed, rows_of_feed
 from tidemark.recovery.crash_harness.program import Violation
 from tidemark.recovery.verification.digest_tasks import diff_files
 
@@ -39,9 +44,30 @@ ROWS_MAX = 600_000  # then the store begins anew
 FAILED = (tm.Error, PySparkException, Py4JError)  # errors of a job whose tasks were killed
 KINDS = ("load", "restore", "processes")
 EXECUTOR = "-executors"
-EXECUTOR_KINDS = ("load-executors", "restore-executors", "verify-executors")
+EXECUTOR_KINDS = ("load-executors", "restore-executors", "verify-executors", "stream-executors")
+DRIVER = "-driver"
+DRIVER_KINDS = ("load-driver", "restore-driver")
+# What is in the directory of a load when a stage of it has begun.
+STAGES = ("_temporary", ".load", ".manifest", ".published", ".adopting")
+RESTORE_FILES_MAX = 16
+DRIVER_PROGRAM = """
+import sys
+import tidemark as tm, tidemark.spark as ts
+from tests.spark.conftest import SETTINGS
+from tests.spark.kill_loop import ROOM
+kind, source, target, begin, end = sys.argv[1:]
+spark = ts.session("local[2]", settings=SETTINGS)
+if kind == "restore-driver":
+    ts.restore(spark, source, target, **ROOM)
+else:
+    frame = spark.range(int(begin), int(end), 1, 4).selectExpr("id", "concat('n', id) n", "cast(id as decimal(20,0)) k")
+    with tm.open(source, **ROOM) as db:
+        ts.load(db, frame, "test.numbers", directory=target)
+"""
 KILLS_MAX = {False: 7, True: 5}  # in one round; fewer for executors, since Java takes seconds to start again
 WAITS_S = {False: (0.05, 0.3, 0.8), True: (0.1, 0.5, 2.0)}
+STREAM_EPOCHS = 40
+DRIVER_END_S = 60
 VERIFY_TURNS = 3  # otherwise a round is over before the first kill
 ATTEMPTS_NATIVE = 3  # of a task of a native restore
 CLUSTER_ATTEMPTS = 2  # of a task; there are two executors of one core
@@ -85,14 +111,16 @@ class Loop:
         self._keys: list[range] = []
         self._source: Path | None = None
         self._expected: list[Any] = []
+        self._changes: list[Any] = []
 
     def round(self, kind: str, report: KillReport) -> None:
         """One round. Raises: Violation."""
         began = time.monotonic()
         # The draws of one round, killers included, have no influence on the next.
         self._rng = random.Random(f"{self._seed} {kind} {report.rounds}")
-        work = {"load": self._load, "verify": self._verify}.get(kind.removesuffix(EXECUTOR), self._restore)
-        work(kind, report)
+        works = {"load": self._load, "verify": self._verify, "stream": self._stream}
+        works |= {"load-driver": self._load_driver, "restore-driver": self._restore_driver}
+        works.get(kind.removesuffix(EXECUTOR), self._restore)(kind, report)
         report.rounds += 1
         report.seconds += time.monotonic() - began
 
@@ -266,6 +294,90 @@ class Loop:
                 if reported != expected:
                     raise Violation(f"executors found {str(reported)[:300]}, not {str(expected)[:300]}")
 
+    # --- streams ---------------------------------------------------------------------------------
+    def _stream(self, kind: str, report: KillReport) -> None:
+        """Row changes are given out once, whether or not the query is begun again."""
+        place, spark = self._directory / "changed", self._spark()
+        if not place.exists():
+            with tm.open(place, **ROOM, **WHOLE, server_id=1, log_bin="binlog") as db:
+                db.create_table("test.numbers", COLUMNS, "id", partition=tm.HashPartition(FRAGMENTS))
+                for turn in range(STREAM_EPOCHS):
+                    keys = range(turn * 1_000, (turn + 1) * 1_000)
+                    db["test.numbers"].insert_many([(key, f"n{key}", key) for key in keys])
+                    closed(db)
+                self._changes = rows_of_feed(db, "test.numbers")
+        sink = Sink(self._directory / f"query-{report.rounds}")
+
+        def follow() -> None:
+            sink.run(tidemark.spark.stream(spark, place, max_epochs=4, options={"taskBytes": 50_000}))
+
+        if self._under_kills(kind, report, follow)[1] is not None:
+            follow()
+        if sink.rows != self._changes:
+            raise Violation(f"the stream gave {len(sink.rows)} changes, not {len(self._changes)}")
+
+    # --- drivers ---------------------------------------------------------------------------------
+    def _killed_driver(self, report: KillReport, is_due: Callable[[], bool], *arguments: Any) -> None:
+        """Run a driver until something is due, and kill it; all processes below it end then."""
+        command = [sys.executable, "-c", DRIVER_PROGRAM, *map(str, arguments)]
+        wait_s = self._rng.choice((0.0, 0.0, 0.002, 0.05))
+        with (self._directory / "driver.log").open("wb") as log:
+            driver = psutil.Popen(command, stdout=log, stderr=log)
+            while driver.poll() is None and not is_due():
+                threading.Event().wait(0.0002)
+            below = driver.children(recursive=True) if driver.poll() is None else []
+            threading.Event().wait(wait_s)
+            if driver.poll() is None:
+                driver.kill()
+                report.kills += 1
+            if driver.wait() > 0:
+                raise Violation((self._directory / "driver.log").read_text()[-2_000:])
+        if psutil.wait_procs(below, DRIVER_END_S)[1]:
+            raise Violation("processes of Spark outlived their driver")
+
+    def _load_driver(self, kind: str, report: KillReport) -> None:
+        path, jobs, stage = self._directory / "by-driver", self._directory / "jobs", STAGES[report.rounds % len(STAGES)]
+        with tm.open(path, **ROOM) as db:
+            if "test.numbers" not in db:
+                db.create_table("test.numbers", COLUMNS, "id", partition=tm.HashPartition(FRAGMENTS))
+            before = len(db["test.numbers"])
+        after = before + 3 * ROWS
+
+        def is_due() -> bool:
+            names = (name for _, folders, files in os.walk(jobs) for name in (*folders, *files))
+            return any(stage in name for name in names)
+
+        self._killed_driver(report, is_due, kind, path, jobs, before, after)
+        with tm.open(path, create=False, **ROOM) as db:
+            found = len(db["test.numbers"]), int(db["test.numbers"].scan().sum("k") or 0)
+            if found not in ((before, sum(range(before))), (after, sum(range(after)))):
+                raise Violation(f"killed at {stage!r}, the table has {found} as count and sum, from {before}")
+            report.whole += found[0] == after
+            report.repeated += found[0] == before
+            report.swept += sum(each.files for each in db.loads(jobs))
+            db.sweep_loads(jobs)
+            if db.loads(jobs) or files_below(jobs) or any(jobs.iterdir()):
+                raise Violation(f"killed at {stage!r}, a sweep left {list(jobs.iterdir())[:3]}")
+            if db.check()["problems"]:
+                raise Violation(f"the check of the store: {db.check()['problems'][0]}")
+        if after > ROWS_MAX:
+            shutil.rmtree(path)
+
+    def _restore_driver(self, kind: str, report: KillReport) -> None:
+        source, copy, count = self._made_source(), self._directory / "copy", self._rng.randint(1, RESTORE_FILES_MAX)
+        self._killed_driver(
+            report, lambda: len(files_below(copy)) >= count, kind, self._directory / "place", copy, 0, 0
+        )
+        try:
+            tm.open(copy, create=False, **ROOM).close()
+            report.whole += 1
+        except tm.Error:
+            tm.restore(self._directory / "place", copy, **ROOM)
+            report.repeated += 1
+        if not tm.diff(source, copy)["is_equal"]:
+            raise Violation(f"killed at {count} files, a restore that was begun again differs from its source")
+        shutil.rmtree(copy)
+
 
 def kill_loop(
     directory: Path,
@@ -310,7 +422,7 @@ def cluster_session(directory: Path) -> Iterator[Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.spark.kill_loop", description=__doc__)
     parser.add_argument("directory", type=Path, help="where stores are made; it must be missing or empty")
-    known = (*KINDS, *EXECUTOR_KINDS)
+    known = (*KINDS, *EXECUTOR_KINDS, *DRIVER_KINDS)
     parser.add_argument("--kind", choices=known, action="append", help="this one; may be repeated")
     parser.add_argument("--rounds", type=int, default=1 << 60, help="of each kind")
     parser.add_argument("--seconds", type=float, default=100, help="after the start of Spark")
@@ -323,8 +435,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(line + "\n")
 
     try:
-        with cluster_session(asked.directory.absolute()) as spark:
-            kinds = asked.kind or known
+        kinds = asked.kind or known
+        is_alone = all(kind in DRIVER_KINDS for kind in kinds)
+        with nullcontext() if is_alone else cluster_session(asked.directory.absolute()) as spark:
             reports = kill_loop(asked.directory, kinds, asked.seed, lambda: spark, asked.seconds, asked.rounds, say)
     except Violation as violation:
         sys.stderr.write(f"{violation}\n")

@@ -79,9 +79,9 @@ def rows_in(place: Path | str, table: str | None = None, number: int | None = No
     pieces = []
     for name in found.names:
         held = pq.read_table(Path(place) / name, page_checksum_verification=True)
-        dead = set(map(tuple, found.dead.tolist()))
+        dead = dict(found.dead.tolist())
         places = zip(held[PLACE].to_pylist(), held[EPOCH].to_pylist(), strict=True)
-        alive = pa.array([row not in dead for row in places], pa.bool_())
+        alive = pa.array([epoch > dead.get(place, -1) for place, epoch in places], pa.bool_())
         columns = [column.name for column in found.definition.columns]
         pieces.append(held.filter(alive).select(columns).cast(arrow_schema(found.definition.columns)))
     whole = pa.concat_tables(pieces)

@@ -40,6 +40,7 @@ def kills_of(tmp_path: Path, seed: int, rounds: int, *kinds: str) -> dict[str, d
 
 # After the blocks of the tutorial.
 MORE = """
+import os, platform
 assert ts.verify(spark, "backups")["is_sound"]
 report = ts.restore(spark, "backups", "again", data_memory="128 MiB", redo_log="32 MiB")
 assert report["rows"] == 200_000 and spark.conf.get("spark.sql.shuffle.partitions") == "2"
@@ -47,6 +48,39 @@ with tm.open("again", data_memory="128 MiB", redo_log="32 MiB") as again:
     orders.selectExpr("id + 1000000 id", "customer", "cents").write.parquet("file:$HERE/lake")
     assert ts.load(again, "lake", "shop.order", directory="jobs").rows == 200_000
     assert len(again["shop.order"]) == 400_000 and again.loads("jobs") == []
+    # A path that is another directory in each process: executors do not see what this one sees.
+    def own(name):
+        return f"/proc/self/cwd/{name}"
+    os.makedirs("own")
+    calls = [
+        lambda: ts.load(again, "lake", "shop.order", directory=own("own")),
+        lambda: ts.load(again, own("lake"), "shop.order", directory="jobs"),
+        lambda: ts.verify(spark, own("backups")),
+        lambda: ts.diff(spark, own("backups"), own("backups")),
+        lambda: ts.restore(spark, own("backups"), "third", data_memory="128 MiB", redo_log="32 MiB"),
+    ]
+    for call in calls:
+        try:
+            call()
+        except tm.FileMissing as missing:
+            said = str(missing)
+            assert "/proc/self/cwd/" in said and said.endswith(f" (on {platform.node()})") and chr(10) not in said, said
+        else:
+            raise AssertionError("executors see the path")
+    try:
+        ts.load(again, orders, "shop.order", directory=own("own"))
+    except tm.IoFailed as missing:
+        assert "Spark wrote 200000 rows, but there are 0 in /proc/self/cwd/own" in str(missing), missing
+    assert os.listdir("own") == os.listdir("jobs") == [] and len(again["shop.order"]) == 400_000
+with tm.open("logged", data_memory="128 MiB", redo_log="32 MiB", server_id=1, log_bin="binlog") as logged:
+    logged.create_table("t", [tm.Column("id", tm.Int64)], "id")
+    logged["t"].insert_many([(key,) for key in range(1_000)])
+    logged.sync()
+    seen = []
+    query = ts.stream(spark, "logged", "t").writeStream.foreachBatch(lambda batch, _: seen.append(batch.count()))
+    query = query.option("checkpointLocation", "file:$HERE/query").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert sum(seen) == 1_000
 """
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import io
+import logging
 import random
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
@@ -17,13 +18,16 @@ from typing import Any
 
 import pyspark
 import pytest
+from click.testing import CliRunner
 from py4j.protocol import Py4JJavaError
 
 import tidemark as tm
 import tidemark.spark
+from tests.backup import test_object_stores as s3
 from tests.spark.killer import Killer
 from tests.spark.sinks import Sink, closed, rows_of_duckdb, rows_of_feed, run_query
 from tests.spark.support import EVERY, SMALL, every_column, every_row, rows_of
+from tidemark.cli.commands import commands
 from tidemark.recovery.backup.restore_task import TaskReport
 from tidemark.recovery.spark.jobs import mapped
 
@@ -31,6 +35,7 @@ from tidemark.recovery.spark.jobs import mapped
 LEFT = ["ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]
 pytestmark = [pytest.mark.spark, *map(pytest.mark.filterwarnings, LEFT)]
 NUMBERS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20)), tm.Column("k", tm.UInt64, nullable=True)]
+WITH_HIDDEN = ["id", "n", "k", tm.ROWID, tm.EPOCH, tm.AUTHOR, tm.FRAGMENT]
 KILLERS_MAX = 10
 LONG = pytest.mark.timeout(1_200)  # if killers find no task in the first attempts
 
@@ -89,9 +94,8 @@ def test_chain_of_backups_is_read_without_its_dead_rows(spark: Any, db: tm.Datab
     db.backup(tmp_path / "place", incremental=True)
     assert sorted_rows(tidemark.spark.read(spark, tmp_path / "place")) == rows_of(db, "numbers")
     assert sorted_rows(tidemark.spark.read(spark, tmp_path / "place", number=1)) == first
-    names = ["id", "n", "k", tm.ROWID, tm.EPOCH, tm.AUTHOR, tm.FRAGMENT]
     hidden = tidemark.spark.read(spark, str(tmp_path / "place"), "numbers", hidden=True)
-    assert hidden.columns == names and sorted_rows(hidden) == rows_of(db, "numbers", names)
+    assert hidden.columns == WITH_HIDDEN and sorted_rows(hidden) == rows_of(db, "numbers", WITH_HIDDEN)
 
 
 @pytest.mark.parametrize("flips", [pytest.param(30, id="some"), pytest.param(300, id="many", marks=pytest.mark.soak)])
@@ -103,7 +107,7 @@ def test_flipped_bytes_of_any_part_of_a_file_never_give_other_rows(
     db["numbers"].insert_many([(key, f"n{key}", key) for key in range(2_000)])
     db.backup(tmp_path / "place")
     (path,) = (tmp_path / "place").glob("*-main.numbers/1/*.parquet")
-    sound, want = path.read_bytes(), rows_of(db, "numbers")
+    sound, want = path.read_bytes(), rows_of(db, "numbers", WITH_HIDDEN)
     rng = random.Random(12)
     refused = 0
     for at in sorted(rng.sample(range(len(sound)), flips)):
@@ -111,7 +115,7 @@ def test_flipped_bytes_of_any_part_of_a_file_never_give_other_rows(
         spoiled[at] ^= 1 << rng.randrange(8)
         path.write_bytes(spoiled)
         try:
-            found = sorted_rows(tidemark.spark.read(spark, tmp_path / "place"))
+            found = sorted_rows(tidemark.spark.read(spark, tmp_path / "place", hidden=True))
         except (tm.BackupDamaged, Py4JJavaError):
             refused += 1
             continue
@@ -221,6 +225,53 @@ def test_tasks_killed_in_the_middle_of_a_load_leave_no_row_twice_and_no_file(
     assert until_killed(lambda: working_killed(2), load).rows == 400_000
     assert len(db["numbers"]) == 400_000 and db["numbers"].scan().sum("k") == sum(range(400_000))
     assert list((tmp_path / "load").iterdir()) == []
+
+
+# --- object stores --------------------------------------------------------------------------------
+endpoint = s3.endpoint
+
+
+def test_jobs_in_an_object_store_show_no_secret_anywhere(
+    spark: Any, db: tm.Database, endpoint: str, events: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="tidemark")  # that of py4j shows every call
+    db.create_table("numbers", NUMBERS, "id", partition=tm.HashPartition(2))
+    jobs, place = s3.uri(endpoint, f"{s3.BUCKET}/jobs"), s3.uri(endpoint, f"{s3.BUCKET}/place")
+    columns = ("id", "concat('n', id) n", "cast(id as decimal(20,0)) k")
+    spark.range(1_000).selectExpr(*columns).write.parquet(str(tmp_path / "lake"))
+    shown: list[Any] = [tidemark.spark.load(db, tmp_path / "lake", "numbers", directory=jobs)]
+    assert len(db["numbers"]) == 1_000 and db.loads(jobs) == []
+    spark.range(9).selectExpr("id", "repeat('n', 21) n").write.parquet(str(tmp_path / "bad"))
+    refused = [
+        (tmp_path / "bad", jobs, tm.LoadRefused, "9 rows refused"),
+        (tmp_path / "lake", jobs, tm.LoadRefused, "has a key that exists|have a key that exists"),
+        (s3.uri(endpoint, f"{s3.BUCKET}/nothing"), jobs, tm.FileMissing, "does not exist"),
+        (tmp_path / "lake", s3.uri(endpoint, "nobucket/jobs"), tm.FileMissing, "nobucket"),
+        (spark.range(9).selectExpr(*columns), jobs, tm.Rejected, "S3AFileSystem is missing"),
+    ]
+    for source, directory, kind, said in refused:
+        with pytest.raises(kind, match=said) as caught:
+            tidemark.spark.load(db, source, "numbers", directory=directory)
+        shown += [caught.value, caught.value.evidence]
+        assert db.loads(jobs) == []
+    job = db.plan_load("numbers", jobs)
+    shown += [job, job.to_json(), db.loads(jobs), CliRunner().invoke(commands, ["load", "store", "--sweep", jobs])]
+    assert [each.name for each in db.sweep_loads(jobs)] == [job.name]
+    db.backup(place)
+    shown += [tidemark.spark.verify(spark, place), tidemark.spark.restore(spark, place, tmp_path / "copy", **SMALL)]
+    db.checkpoint()
+    shown += [tidemark.spark.diff(spark, place, tmp_path / "store")]
+    assert shown[-3]["is_sound"] and shown[-2]["rows"] == 1_000 and shown[-1]["is_equal"]
+    with pytest.raises(tm.Rejected, match="S3AFileSystem is missing") as caught:
+        tidemark.spark.read(spark, place, "numbers")
+    with pytest.raises(tm.FileMissing) as missing:
+        tidemark.spark.verify(spark, s3.uri(endpoint, "nobucket/place"))
+    shown += [caught.value, missing.value, missing.value.evidence, db.status(), caplog.text]
+    texts = [str(each) for each in shown]
+    files = [path for folder in (tmp_path, events) for path in folder.rglob("*") if path.is_file()]
+    texts += [path.read_bytes().decode("latin-1") for path in files]
+    assert any("SparkListenerTaskEnd" in text for text in texts) and any("…" in text for text in texts)
+    assert [text[:200] for text in texts if any(secret in text for secret in s3.SHOWN)] == []
 
 
 # --- full disks -----------------------------------------------------------------------------------

@@ -249,7 +249,7 @@ OF_STORES: dict[str, Mistake] = {
     "a place that is None": (
         lambda db: db.backup(None),
         tm.Rejected,
-        "directory of the backup is given as a str or a path",
+        "a place is given as a str or a path, got None",
     ),
     "changes without a binlog": (lambda db: db.changes(), tm.Rejected, "open the store with log_bin"),
     "a transaction that is pickled": (
