@@ -20,9 +20,9 @@ from tidemark.recovery.backup.planner import planned_tasks
 from tidemark.recovery.backup.restore import Restore, RestoreSettings, clear
 from tidemark.recovery.backup.retention import prune as prune_files
 from tidemark.recovery.backup.segments import Until
-from tidemark.recovery.backup.storage import at_place, full_disk_named
 from tidemark.recovery.backup.verify import verify as verify_files
 from tidemark.recovery.backup.workers import Workers
+from tidemark.recovery.places.storage import at_place, full_disk_named
 from tidemark.recovery.system_restart.load import PARTS
 from tidemark.replication.injector.binlog_restore import RestoreBinlog
 from tidemark.replication.settings.options import OpenKeywords, split_keywords

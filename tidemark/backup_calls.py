@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Error, ForeignFile, Rejected
 from tidemark.recovery.backup.archive import Archiver
-from tidemark.recovery.backup.places import canonical_place, shown_place
-from tidemark.recovery.backup.storage import at_place, open_place
 from tidemark.recovery.backup.writer import BackupWriter
+from tidemark.recovery.places.names import canonical_place, shown_place
+from tidemark.recovery.places.storage import at_place, open_place
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files

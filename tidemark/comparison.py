@@ -14,9 +14,9 @@ from tidemark.engine.base.errors import FileMissing, Rejected, ValueOutOfRange
 from tidemark.engine.base.out_of_memory import types_memory_error
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.read_only import ReadOnlyDatabase
-from tidemark.recovery.backup.places import canonical_place
 from tidemark.recovery.backup.plan import chosen_backup
-from tidemark.recovery.backup.storage import open_place
+from tidemark.recovery.places.names import canonical_place
+from tidemark.recovery.places.storage import open_place
 from tidemark.recovery.system_restart.sysfile import NAMES
 from tidemark.recovery.verification.digest_reading import BY_KEY, BY_ROWID
 from tidemark.recovery.verification.report import Pair

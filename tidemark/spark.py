@@ -14,10 +14,10 @@ from tidemark.backup import PROCESSES_MAX, Place
 from tidemark.backup import restore as restore_natively
 from tidemark.engine.base.errors import Damaged, Rejected, Retryable
 from tidemark.engine.files.directory import PosixFiles
-from tidemark.recovery.backup.places import canonical_place
-from tidemark.recovery.backup.storage import at_place
 from tidemark.recovery.backup.verify import verify as verify_files
 from tidemark.recovery.load import abort as abort_load
+from tidemark.recovery.places.names import canonical_place
+from tidemark.recovery.places.storage import at_place
 from tidemark.recovery.spark import jobs
 from tidemark.recovery.spark.failures import typed_errors
 from tidemark.recovery.spark.options import option_map

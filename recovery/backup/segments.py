@@ -32,7 +32,7 @@ from tidemark.engine.sealed.sealed_layout import (
     write_seal,
 )
 from tidemark.engine.sealed.version import check_version
-from tidemark.recovery.backup.storage import make_file_durable
+from tidemark.recovery.places.storage import make_file_durable
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import File, Files

@@ -17,8 +17,8 @@ from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.backup.fragment import attempt_name, write_fragment
 from tidemark.recovery.backup.restore_task import SPLIT, RestoreTask, TaskReport
 from tidemark.recovery.backup.split import split_name, split_segments
-from tidemark.recovery.backup.storage import at_place, full_disk_named
 from tidemark.recovery.local_checkpoint.data_file import FOLDER
+from tidemark.recovery.places.storage import at_place, full_disk_named
 from tidemark.recovery.system_restart.sysfile import RESTORING, read_sysfile
 
 if TYPE_CHECKING:

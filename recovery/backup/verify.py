@@ -18,7 +18,7 @@ from tidemark.recovery.backup.plan import no_backup
 from tidemark.recovery.backup.restore_task import read_definition
 from tidemark.recovery.backup.rows_file import Level, RowsReader
 from tidemark.recovery.backup.segments import groups_of, read_segment, segment_names
-from tidemark.recovery.backup.storage import at_place
+from tidemark.recovery.places.storage import at_place
 from tidemark.recovery.verification.findings import Findings
 
 if TYPE_CHECKING:

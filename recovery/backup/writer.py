@@ -36,7 +36,7 @@ from tidemark.recovery.backup.manifest import (
     write_manifest,
 )
 from tidemark.recovery.backup.rows_file import COLUMNS_AFTER, PLACE, ROWID_MASK, Level, RowsReader, RowsWriter
-from tidemark.recovery.backup.storage import make_file_durable
+from tidemark.recovery.places.storage import make_file_durable
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files

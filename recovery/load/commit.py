@@ -30,8 +30,6 @@ from tidemark.engine.schema.types_base import counted
 from tidemark.engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, header_of, is_sealed
 from tidemark.engine.sealed.units import sealed_text, text_of
 from tidemark.engine.sealed.version import check_version
-from tidemark.recovery.backup.places import canonical_place
-from tidemark.recovery.backup.storage import open_place
 from tidemark.recovery.load.directory import (
     ABORTED,
     ADOPTING,
@@ -43,6 +41,8 @@ from tidemark.recovery.load.directory import (
     own_directory,
 )
 from tidemark.recovery.load.job import EXAMPLES_MAX, JOB_BITS, FragmentReport, LoadJob, file_of, not_as_written
+from tidemark.recovery.places.names import canonical_place
+from tidemark.recovery.places.storage import open_place
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files

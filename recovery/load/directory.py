@@ -11,8 +11,8 @@ from tidemark.engine.base.errors import FileMissing, Rejected
 from tidemark.engine.files.directory import real_path
 from tidemark.engine.files.durable_files import make_folder, write_whole
 from tidemark.engine.log.load_files import FOLDER, is_job_name
-from tidemark.recovery.backup.places import canonical_place
-from tidemark.recovery.backup.storage import at_place, full_disk_named, open_place
+from tidemark.recovery.places.names import canonical_place
+from tidemark.recovery.places.storage import at_place, full_disk_named, open_place
 from tidemark.recovery.system_restart.place import has_store
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tidemark.engine.base.errors import Rejected
 from tidemark.engine.log.load_files import LoadFile, job_name
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.store.load_shape import LoadShape, shape_of
-from tidemark.recovery.backup.places import shown_place
+from tidemark.recovery.places.names import shown_place
 
 JOB_BITS = 63
 EXAMPLES_MAX = 10

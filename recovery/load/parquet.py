@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import FileMissing, Rejected
-from tidemark.recovery.backup.places import filesystem_of, shown_place, typed_error
 from tidemark.recovery.load.commit import FILES_MAX
+from tidemark.recovery.places.names import filesystem_of, shown_place, typed_error
 
 if TYPE_CHECKING:
     import pyarrow as pa

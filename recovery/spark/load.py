@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import FileMissing, IoFailed, TypeMismatch
 from tidemark.engine.rows.columnar import check_columns
-from tidemark.recovery.backup.places import canonical_place, shown_place
 from tidemark.recovery.load.commit import publish
 from tidemark.recovery.load.directory import directory_of
 from tidemark.recovery.load.job import FragmentReport, LoadJob
 from tidemark.recovery.load.parquet import RowGroups, batches_in, cut, row_groups
 from tidemark.recovery.load.tasks import write_numbered
+from tidemark.recovery.places.names import canonical_place, shown_place
 from tidemark.recovery.spark.failures import typed_errors
 from tidemark.recovery.spark.jobs import TASK_BYTES, from_text, mapped, to_text
 from tidemark.recovery.spark.read import spark_place

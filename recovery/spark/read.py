@@ -16,10 +16,10 @@ import numpy as np
 from tidemark.engine.access.scan_batch import AUTHOR, EPOCH
 from tidemark.engine.base.errors import Rejected
 from tidemark.recovery.backup.chain import Chain
-from tidemark.recovery.backup.places import canonical_place, shown_place
 from tidemark.recovery.backup.plan import chosen_backup
 from tidemark.recovery.backup.rows_file import FRAGMENT_SHIFT, PLACE, ROWID_MASK, hidden_columns
-from tidemark.recovery.backup.storage import at_place
+from tidemark.recovery.places.names import canonical_place, shown_place
+from tidemark.recovery.places.storage import at_place
 from tidemark.recovery.spark.options import find_table
 from tidemark.recovery.spark.types import spark_schema
 

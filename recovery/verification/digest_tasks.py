@@ -18,7 +18,7 @@ from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.base.errors import FileMissing, LcpDamaged
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.recovery.backup.plan import chosen_backup
-from tidemark.recovery.backup.storage import at_place
+from tidemark.recovery.places.storage import at_place
 from tidemark.recovery.system_restart.sysfile import NAMES
 from tidemark.recovery.verification.definitions import Comparable
 from tidemark.recovery.verification.digest_files import LcpFragment

@@ -18,8 +18,8 @@ from tidemark.backup import backups, restore
 from tidemark.engine.access.noted_rows import tag
 from tidemark.recovery.backup import writer as writer_room
 from tidemark.recovery.backup.manifest import read_manifest
-from tidemark.recovery.backup.storage import open_place
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.places.storage import open_place
 
 ROOM = {"data_memory": "64 MiB", "redo_log": "64 MiB", "undo_log": "64 MiB", "page_buffer": "1 MiB"}
 SHAPES = {

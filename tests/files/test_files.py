@@ -21,9 +21,9 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.engine.files.layer import ZERO_PIECE_BYTES, CheckedFiles, check_name
 from tidemark.engine.files.protocol import RawFiles
-from tidemark.recovery.backup.storage import ArrowRaw
 from tidemark.recovery.crash_harness.disks import MemoryFiles
 from tidemark.recovery.crash_harness.disks.wrapper import RawWrapper
+from tidemark.recovery.places.storage import ArrowRaw
 
 CALLS = {name for name in vars(RawFiles) if not name.startswith("_")}
 ONE_CALL = {"write_and_sync"}

@@ -18,7 +18,6 @@ from tests.shares import share
 from tests.store.support import open_memory
 from tidemark.engine.log.load_files import FOLDER
 from tidemark.recovery import load
-from tidemark.recovery.backup.storage import open_place
 from tidemark.recovery.crash_harness.crash_states import crash_states
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
@@ -26,6 +25,7 @@ from tidemark.recovery.crash_harness.disks.order import OrderMonitor
 from tidemark.recovery.crash_harness.program import Ledger, open_simulated, whole_state
 from tidemark.recovery.load.commit import begin
 from tidemark.recovery.load.directory import Directory
+from tidemark.recovery.places.storage import open_place
 
 
 def test_crash_states_of_loads_show_what_was_promised() -> None:

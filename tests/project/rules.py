@@ -84,7 +84,7 @@ BROAD_EXCEPT_PLACES: frozenset[str] = frozenset(
         "tidemark.replication.wire.server:_advance",
         "tidemark.replication.wire.server:_admit",
         # Errors of libraries of object stores, which share no base; they reach the caller with a class of ours.
-        "tidemark.recovery.backup.places:answered",
+        "tidemark.recovery.places.names:answered",
     }
 )
 

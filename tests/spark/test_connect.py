@@ -24,7 +24,7 @@ from pyspark.errors import PySparkException
 from tests.spark.conftest import SETTINGS, logged
 from tests.spark.support import SMALL, every_column, every_row, rows_of
 from tests.spark.test_with_spark import sorted_rows
-from tidemark.recovery.backup.places import canonical_place
+from tidemark.recovery.places.names import canonical_place
 from tidemark.recovery.spark.jobs import mapped, to_text
 from tidemark.recovery.spark.options import option_map
 

@@ -121,7 +121,7 @@ def list_backups(place: str, as_json: bool) -> None:
     """List the backups of a place, newest first, with damaged and unfinished ones."""
     from tidemark.backup import backups
     from tidemark.recovery.backup.plan import no_backup
-    from tidemark.recovery.backup.storage import at_place
+    from tidemark.recovery.places.storage import at_place
 
     found = backups(place)
     if not any(found.values()):

@@ -211,7 +211,7 @@ def load(
 
 
 def _sweep(store: Path, directory: str, data_memory: str, as_json: bool) -> None:
-    from tidemark.recovery.backup.places import shown_place
+    from tidemark.recovery.places.names import shown_place
 
     with open_store(store, data_memory, background=False) as db:
         removed, left = db.sweep_loads(directory), db.loads(directory)

@@ -19,7 +19,8 @@ import tidemark as tm
 from tests.backup.support import content
 from tidemark import backup
 from tidemark.cli.commands import commands
-from tidemark.recovery.backup import places, storage
+from tidemark.recovery.places import names as places
+from tidemark.recovery.places import storage
 from tidemark.recovery.spark.read import rows_of_backup, spark_place
 
 ROOM: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "4 MiB", "undo_log": "2 MiB", "background": False}

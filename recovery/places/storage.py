@@ -19,7 +19,7 @@ from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.files.durable_files import write_again
 from tidemark.engine.files.layer import CheckedFiles
 from tidemark.engine.files.protocol import File, RawFiles
-from tidemark.recovery.backup.places import answered, canonical_place, filesystem_of, shown_place
+from tidemark.recovery.places.names import answered, canonical_place, filesystem_of, shown_place
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Buffer, Files

@@ -10,9 +10,9 @@ import pytest
 
 import tidemark as tm
 from tidemark.backup import verify
-from tidemark.recovery.backup import places
-from tidemark.recovery.backup.places import answered, canonical_place, shown_place
-from tidemark.recovery.backup.storage import ArrowRaw, open_place
+from tidemark.recovery.places import names as places
+from tidemark.recovery.places.names import answered, canonical_place, shown_place
+from tidemark.recovery.places.storage import ArrowRaw, open_place
 
 ROOM: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "4 MiB", "background": False}
 
