@@ -36,7 +36,7 @@ WALL = ", wall"
 WARM_ROUNDS = 2
 THREE = ["l_orderkey", "l_quantity", "l_shipdate"]
 MONTH = "l_shipdate >= date'1995-03-01' and l_shipdate < date'1995-04-01'"
-SOME_KEYS = 500  # of each so many orders, one: 0.2 %
+SOME_KEYS = 500  # of so many numbers, one: 0.2 %
 UPDATED = 100  # of each so many orders, the rows of one are dead in the chain
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -182,10 +182,10 @@ class Bench:
         return frame.groupBy("l_returnflag", "l_linestatus").agg(f.sum("l_quantity"), f.sum("l_extendedprice"))
 
     def some_keys(self) -> str:
-        """A range of keys with 0.2 % of the rows: four orders of each 32 numbers exist."""
-        orders = self.rows  # the greatest number is about four times their count, and each has four rows
-        begin = orders // 2
-        return f"l_orderkey >= {begin} and l_orderkey < {begin + orders // SOME_KEYS}"
+        """A range of keys with 0.2 % of the rows."""
+        # Eight of each 32 numbers are orders, of four rows each: as many rows as numbers.
+        begin = self.rows // 2
+        return f"l_orderkey >= {begin} and l_orderkey < {begin + self.rows // SOME_KEYS}"
 
     def loads(self) -> None:
         """Spark's writes of Parquet, and loads into new stores."""

@@ -108,13 +108,13 @@ class Chain:
                 start, stop = np.searchsorted(dead, [first, first + batch.num_rows])
                 yield first, batch, dead[start:stop] - first
 
-    def dead_rows(self, content: LevelFile) -> Words:
-        """Return `$PLACE` and `$EPOCH` of a level's rows that are not taken; a newer level may have the same place.
-        Shapes: (rows, 2). Raises: as `groups`.
+    def dead_places(self, content: LevelFile) -> Words:
+        """Return `$PLACE` of a level's rows that are not taken; a newer level may have the same place. Raises: as
+        `groups`.
         """
-        found: list[Words] = [NOTHING.reshape(0, 2)]
-        for _, batch, dead in self.groups(content, [PLACE, EPOCH], with_dead=True):
-            found.append(np.stack([column.to_numpy()[dead] for column in batch.columns], axis=1))
+        found: list[Words] = [NOTHING]
+        for _, batch, dead in self.groups(content, [PLACE], with_dead=True):
+            found.append(batch.column(0).to_numpy()[dead])
         return np.concatenate(found)
 
     def level_rows(self, content: LevelFile) -> Iterator[tuple[Words, Words, Words]]:

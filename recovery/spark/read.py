@@ -41,8 +41,15 @@ class BackupRows:
 
     definition: TableDefinition
     place: str  # canonical
-    names: list[str]  # of the rows files
-    dead: Words  # places of rows in them that are gone, and the last $EPOCH of each such row; shape (places, 2)
+    whole: list[str]  # names of rows files of which all rows are taken
+    others: list[str]  # of those with rows that are gone
+    dead: Words  # places of these rows, and an epoch before that of any later row there; shape (places, 2)
+    is_one_backup: bool  # that all of `others` are of: there each place occurs once
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all rows files."""
+        return [*self.whole, *self.others]
 
 
 def rows_of_backup(place: Any, table: str | None, number: int | None) -> BackupRows:
@@ -56,16 +63,22 @@ def rows_of_backup(place: Any, table: str | None, number: int | None) -> BackupR
     with at_place(place, what="backup") as files:
         manifest = chosen_backup(files, number)
         definition = find_table(manifest.tables, table)
-        names: list[str] = []
+        whole: list[str] = []
+        others: dict[str, int] = {}
         dead: list[Words] = [np.zeros((0, 2), dtype=np.int64)]
         for (table_id, _), levels in sorted(manifest.levels.items()):
             if table_id != definition.table_id:
                 continue
             chain = Chain(files, manifest.store, definition, levels)
             for content in chain.contents:
-                names.append(content.level.name)
-                dead.append(chain.dead_rows(content))
-    return BackupRows(definition, place, names, _last_of_each(np.concatenate(dead)))
+                level, places = content.level, chain.dead_places(content)
+                if places.size:
+                    others[level.name] = level.backup
+                    dead.append(np.stack([places, np.full_like(places, level.epoch)], axis=1))
+                else:
+                    whole.append(level.name)
+    gone = _last_of_each(np.concatenate(dead))
+    return BackupRows(definition, place, whole, list(others), gone, len(set(others.values())) == 1)
 
 
 def _last_of_each(dead: Words) -> Words:
@@ -119,13 +132,21 @@ def frame_of(spark: SparkSession, rows: BackupRows, hidden: bool) -> DataFrame:
     columns = rows.definition.columns
     schema = spark_schema(columns, hidden_columns(rows.definition))
     root = spark_place(spark, rows.place)
-    paths = [_PATTERN.sub(r"\\\g<0>", f"{root}/{name}") for name in rows.names]
-    frame = spark.read.schema(schema).options(**CHECKED).parquet(*paths)
-    if rows.dead.size:
+
+    def scan(names: list[str]) -> DataFrame:
+        paths = [_PATTERN.sub(r"\\\g<0>", f"{root}/{name}") for name in names]
+        return spark.read.schema(schema).options(**CHECKED).parquet(*paths)
+
+    frame = scan(rows.others or rows.whole)
+    if rows.others:
         gone = spark.createDataFrame(pa.table({GONE: rows.dead[:, 0], GONE_EPOCH: rows.dead[:, 1]}))
-        # What came to the place later has a greater epoch. One key of eight bytes is what Spark looks up fastest.
-        is_gone = (col(_quoted(PLACE)) == col(_quoted(GONE))) & (col(_quoted(EPOCH)) <= col(_quoted(GONE_EPOCH)))
+        # One key of eight bytes is what Spark looks up fastest.
+        is_gone = col(_quoted(PLACE)) == col(_quoted(GONE))
+        if not rows.is_one_backup:
+            is_gone &= col(_quoted(EPOCH)) <= col(_quoted(GONE_EPOCH))
         frame = frame.join(broadcast(gone), is_gone, "left_anti")
+        if rows.whole:
+            frame = frame.union(scan(rows.whole))
     wanted = [col(_quoted(column.name)) for column in columns]
     if hidden:
         place = col(_quoted(PLACE))

@@ -105,3 +105,10 @@ def test_executor_killed_in_the_middle_of_a_load_and_of_a_restore_leaves_everyth
     reports = kills_of(tmp_path, 2797, 1, "load-executors", "restore-executors")
     assert all(each["rounds"] == each["whole"] + each["repeated"] == 1 for each in reports.values())
     assert sum(each["kills"] for each in reports.values()) >= 1
+
+
+@pytest.mark.soak  # two minutes
+def test_driver_killed_at_each_stage_of_a_load_and_in_a_restore_leaves_what_can_be_removed(tmp_path: Path) -> None:
+    reports = kills_of(tmp_path, 4, 5, "load-driver", "restore-driver")
+    assert all(each["rounds"] == each["whole"] + each["repeated"] == 5 for each in reports.values())
+    assert sum(each["kills"] for each in reports.values()) >= 8

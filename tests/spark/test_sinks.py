@@ -8,6 +8,7 @@ the tests import the installed one.
 from __future__ import annotations
 
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyspark.errors import StreamingQueryException
 from tests.spark.sinks import STARTS_MAX, run_query
 
 UNCONNECTED = "[STREAM_FAILED] Query terminated with exception: Python worker failed to connect back. SQLSTATE: XXKST"
+LOST = "[STREAM_FAILED] tidemark: PositionLost"
 
 
 class Writer:
@@ -39,24 +41,15 @@ class Writer:
             raise StreamingQueryException(self.ends[self.starts - 1])
 
 
-def test_query_whose_planner_did_not_connect_is_started_again():
-    writer = Writer([UNCONNECTED] * (STARTS_MAX - 1))
-    run_query(writer)
-    assert writer.starts == STARTS_MAX
-
-
-def test_query_whose_planner_never_connects_fails():
-    writer = Writer([UNCONNECTED] * STARTS_MAX)
-    with pytest.raises(StreamingQueryException, match="connect back"):
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [([UNCONNECTED] * (STARTS_MAX - 1), ""), ([UNCONNECTED] * STARTS_MAX, "connect back"), ([LOST], "PositionLost")],
+)
+def test_query_is_started_again_only_if_its_planner_did_not_connect_and_not_for_ever(ends: list[str], said: str):
+    writer = Writer(ends)
+    with pytest.raises(StreamingQueryException, match=said) if said else nullcontext():
         run_query(writer)
-    assert writer.starts == STARTS_MAX
-
-
-def test_query_with_another_end_is_not_started_again():
-    writer = Writer(["[STREAM_FAILED] tidemark: PositionLost"])
-    with pytest.raises(StreamingQueryException, match="PositionLost"):
-        run_query(writer)
-    assert writer.starts == 1
+    assert writer.starts == min(STARTS_MAX, len(ends) + (not said))
 
 
 def test_processes_of_spark_import_the_installed_pyspark(python: Path):

@@ -30,6 +30,7 @@ from tests.spark.support import EVERY, SMALL, every_column, every_row, rows_of
 from tidemark.cli.commands import commands
 from tidemark.recovery.backup.restore_task import TaskReport
 from tidemark.recovery.spark.jobs import mapped
+from tidemark.recovery.spark.read import rows_of_backup
 
 # pyspark leaves its sockets to the garbage collector.
 LEFT = ["ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"]
@@ -90,10 +91,13 @@ def test_chain_of_backups_is_read_without_its_dead_rows(spark: Any, db: tm.Datab
     db["numbers"].delete_many(range(0, 2_000, 40))
     db["numbers"].write_many([(key, "again", None) for key in range(0, 2_000, 80)])
     db.backup(tmp_path / "place", incremental=True)
-    db["numbers"].update(77, {"n": "once more"})
+    second = rows_of(db, "numbers")
+    for key in (77, 80):  # of the first backup, and of the second, whose rows are at places of the first
+        db["numbers"].update(key, {"n": "once more"})
     db.backup(tmp_path / "place", incremental=True)
-    assert sorted_rows(tidemark.spark.read(spark, tmp_path / "place")) == rows_of(db, "numbers")
-    assert sorted_rows(tidemark.spark.read(spark, tmp_path / "place", number=1)) == first
+    assert [rows_of_backup(tmp_path / "place", None, number).is_one_backup for number in (2, 3)] == [True, False]
+    for number, want in ((1, first), (2, second), (3, rows_of(db, "numbers"))):
+        assert sorted_rows(tidemark.spark.read(spark, tmp_path / "place", number=number)) == want
     hidden = tidemark.spark.read(spark, str(tmp_path / "place"), "numbers", hidden=True)
     assert hidden.columns == WITH_HIDDEN and sorted_rows(hidden) == rows_of(db, "numbers", WITH_HIDDEN)
 
