@@ -23,7 +23,7 @@ from py4j.protocol import Py4JJavaError
 
 import tidemark as tm
 import tidemark.spark
-from tests.backup import test_object_stores as s3
+from tests.places import test_object_stores as s3
 from tests.spark.killer import Killer
 from tests.spark.sinks import Sink, closed, rows_of_duckdb, rows_of_feed, run_query
 from tests.spark.support import EVERY, SMALL, every_column, every_row, rows_of
