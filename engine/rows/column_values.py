@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import NotNullViolation, Rejected, TypeMismatch, ValueOutOfRange
+from tidemark.engine.rows.column_buffers import variable
 from tidemark.engine.rows.row_format import located
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
@@ -30,6 +31,7 @@ _ARROW_DIGITS = 38
 # Text that Arrow must not parse as a decimal: exponents, and more digits in a row than it has powers of ten. Of
 # hundreds before the point it would take the lowest 128 bits.
 _UNUSUAL_NUMBER = rf"[^-+.0-9]|[0-9]{{{_ARROW_DIGITS + 1}}}"
+_ASCII_ROWS_MIN = 256  # of an array in which it pays to look at all bytes together
 # Python types whose values pyarrow converts exactly as `ColumnType.stored` would.
 _EXACT: dict[type, frozenset[type]] = {
     Integer: frozenset((int,)),
@@ -243,8 +245,8 @@ def _conform_decimal(array: pa.Array, kind: Any) -> Any:
     elif not pa.types.is_decimal(array.type) or _is_beyond_arrow(array.type, kind):
         raise _wrong_type(array, kind)
     result = array.cast(target)
-    limit = kind.loaded(kind.stored(PythonDecimal((0, (9,) * kind.precision, -kind.scale))))
-    return result if _within(result, limit.copy_negate(), limit) else None
+    result.validate(full=True)  # no value has more digits; a reader of Arrow may not have checked it
+    return result
 
 
 def decimals_of_text(array: pa.Array, kind: Decimal) -> pa.Array:
@@ -281,8 +283,17 @@ def _strings(array: pa.Array, kind: Any) -> Any:
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         raise _wrong_type(array, kind)
     # Arrow readers may not have checked UTF-8; invalid text could be written but not read back.
-    array.validate(full=True)
+    if len(array) < _ASCII_ROWS_MIN or not _is_ascii(array):
+        array.validate(full=True)
     return array
+
+
+def _is_ascii(array: pa.Array) -> bool:
+    """Whether strings have ASCII alone, in valid places: that is seen at once, and Arrow checks value by value."""
+    data, ends = variable(array)
+    if not (0 <= ends[0] and ends[-1] <= data.size and (ends[1:] >= ends[:-1]).all()):
+        return False
+    return bool(data[ends[0] : ends[-1]].max(initial=0) < 0x80)
 
 
 def _known_values(dictionary: pa.Array, kind: Any) -> Any:

@@ -16,6 +16,7 @@ from tidemark.engine.base.errors import NoSuchColumn, PageDamaged, Rejected
 from tidemark.engine.rows.column_input import to_columns
 from tidemark.engine.rows.column_output import decode_rows, python_values, to_numpy
 from tidemark.engine.rows.column_patch import encode_columns_patch
+from tidemark.engine.rows.column_values import conform
 from tidemark.engine.rows.columnar import encode_keys, encode_rows
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.schema import types as t
@@ -249,6 +250,34 @@ def test_arrow_that_would_lose_something_is_refused(name, array, refusal):
         encode_rows(RowFormat(ACCOUNT), batch)
     assert type(refused.value).__name__ == refusal
     assert refused.value.column == name
+
+
+@pytest.mark.parametrize("harm", ["none", "other letters", "no text", "descending"])
+def test_many_texts_are_looked_at_as_one_alone(harm):
+    """All bytes of many texts are looked at together, if they are ASCII and one after the other."""
+    texts, ends = [b"abcd"] * 1_000, np.arange(1_001, dtype=np.int32) * 4
+    texts[700] = {"other letters": "öü".encode(), "no text": b"ab\xffd"}.get(harm, b"abcd")
+    ends[700] += 5 if harm == "descending" else 0
+    array = pa.Array.from_buffers(pa.string(), 1_000, [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))])
+    column = Column("owner", t.VarChar(8))
+    if harm in ("none", "other letters"):
+        assert conform(array, column, "t", 0).to_pylist() == [text.decode() for text in texts]
+        return
+    with pytest.raises(Rejected):
+        conform(array, column, "t", 0)
+
+
+@pytest.mark.parametrize("kind", [t.Decimal(4, 2), t.Decimal(18, 0), t.Decimal(38, 10)])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_decimal_of_more_digits_than_its_type_is_refused(kind, sign):
+    for number, is_fitting in ((10**kind.precision - 1, True), (10**kind.precision, False)):
+        data = pa.py_buffer((sign * number).to_bytes(16, "little", signed=True))
+        array = pa.Array.from_buffers(kind.arrow_type(), 1, [None, data])
+        if is_fitting:
+            assert conform(array, Column("n", kind), "t", 0) is not None
+        else:
+            with pytest.raises(Rejected):
+                conform(array, Column("n", kind), "t", 0)
 
 
 def test_arrow_types_that_fit_are_cast():
