@@ -193,10 +193,10 @@ def _around(bits: int, constant: float) -> _Range:
     if bits == _WORD_BITS:
         above = below = constant
     else:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # past the greatest float of this width is infinity
             near = np.float32(constant)
-        above = float(near) if float(near) >= constant else float(np.nextafter(near, np.float32(math.inf)))
-        below = float(near) if float(near) <= constant else float(np.nextafter(near, np.float32(-math.inf)))
+            above = float(near) if float(near) >= constant else float(np.nextafter(near, np.float32(math.inf)))
+            below = float(near) if float(near) <= constant else float(np.nextafter(near, np.float32(-math.inf)))
     first, last = float_place(bits, above), float_place(bits, below)
     return (-1 if above == 0 else first), (0 if below == 0 else last)
 

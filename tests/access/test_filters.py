@@ -53,7 +53,9 @@ COLUMNS = [
 COMPARISONS: list[Any] = [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge]
 ADDED = [*[name for name in KINDS if name not in ("flag", "kind")], "wide"]
 SUMMED = [name for name in ADDED if isinstance(KINDS.get(name, tm.Int8), (Integer, Floating, DecimalType))]
+PAST_SINGLES = math.nextafter(float(np.finfo(np.float32).max), math.inf)  # rounded to the greatest single
 ODD = [0, 1, -1, 2.5, -0.0, math.nan, math.inf, -math.inf, 2**63, -(2**63) - 1, 2**64, 1e-320, 1e39, -1e39, 0.1]
+ODD += [PAST_SINGLES, -PAST_SINGLES]
 
 
 @pytest.fixture
@@ -236,7 +238,7 @@ def test_ranges_of_floats_hold_for_the_floats_that_compare_so(bits: int) -> None
     holds = {p.COND_EQ: (0,), p.COND_NE: (-1, 1), p.COND_LT: (-1,), p.COND_LE: (-1, 0), p.COND_GT: (1,)}
     holds[p.COND_GE] = (0, 1)
     for condition, orders in holds.items():
-        for constant in [*ORDER, *SINGLES, 3.41e38, -3.41e38, 0.5]:
+        for constant in [*ORDER, *SINGLES, 3.41e38, -3.41e38, PAST_SINGLES, -PAST_SINGLES, 0.5]:
             found = filters.float_range(bits, condition, constant)
             for value in values:
                 place = filters.float_place(bits, value)
@@ -298,3 +300,15 @@ def test_sums_by_a_filter_are_exact_past_64_bits_and_keep_what_floats_lose(db: t
     assert table.scan(where=tm.col("n") < 0).sum("n") == -3_000 * 2**63
     assert table.scan(where=tm.col("id") >= 0).sum("x") == 3_000.0
     assert len(list(table.scan(where=tm.col("n") < 0))) == 3_000
+
+
+def test_a_constant_just_past_the_greatest_single_is_no_warning(db: tm.Database) -> None:
+    """A condition over a Float32 column with a constant between the greatest single and infinity printed numpy's
+    "overflow encountered in nextafter", and raised it where warnings are errors.
+    """
+    table = db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Float32)], "id")
+    table.insert_many([(1, 1.5), (2, -math.inf), (3, math.inf)])
+    n = tm.col("n")
+    assert not list(table.scan(where=n == PAST_SINGLES)) and not list(table.scan(where=n == -PAST_SINGLES))
+    assert [row.id for row in table.scan(where=n > PAST_SINGLES)] == [3]
+    assert [row.id for row in table.scan(where=n < -PAST_SINGLES)] == [2]
