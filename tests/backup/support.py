@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 import tidemark as tm
 from tests.load.support import NAME, published, rows
 from tests.load.support import new_store as load_store
 from tests.store.support import SMALL, open_memory
+from tidemark.engine.access import batch_operations, column_scans
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
+from tidemark.recovery.backup import writer as writer_room
 from tidemark.recovery.backup.archive import Archiver
 from tidemark.recovery.backup.plan import make_plan
 from tidemark.recovery.backup.restore import Restore, RestoreSettings
@@ -100,3 +104,9 @@ def whole_place() -> tuple[Contents, Tables]:
     want = content(db)
     db.close()
     return {name: text for name, text in files.snapshot().items() if name != "LOCK" and not name.endswith("/")}, want
+
+
+def small_batches(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """Let a backup read so many rows at a time, on each of its ways."""
+    for room in (writer_room, column_scans, batch_operations):
+        monkeypatch.setattr(room, "SCAN_BATCH_ROWS", rows)

@@ -11,15 +11,13 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.backup.support import content, content_of, restored, take
+from tests.backup.support import content, content_of, restored, small_batches, take
 from tests.snapshot.watched import Watched
 from tests.store.support import open_memory
 from tidemark.backup import backups, restore
 from tidemark.engine.access.noted_rows import tag
-from tidemark.recovery.backup import writer as writer_room
 from tidemark.recovery.backup.manifest import read_manifest
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.recovery.places.storage import open_place
 
 ROOM = {"data_memory": "64 MiB", "redo_log": "64 MiB", "undo_log": "64 MiB", "page_buffer": "1 MiB"}
 SHAPES = {
@@ -35,7 +33,7 @@ def test_backup_during_random_writes_restores_to_the_snapshot_of_its_epoch(
     shape: str, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print(f"seed {seed}")
-    monkeypatch.setattr(writer_room, "SCAN_BATCH_ROWS", 13)
+    small_batches(monkeypatch, 13)
     store = Watched(seed, *SHAPES[shape])
     store.index("by_owner", "by_text")
     for _ in range(25):
@@ -142,40 +140,6 @@ def test_restore_over_anything_is_refused(tmp_path: Path) -> None:
     assert {each: text for each, text in after.items() if each.name != "LOCK"} == {
         each: text for each, text in before.items() if each.name != "LOCK"
     }
-
-
-def test_file_of_a_pyarrow_filesystem_is_read_by_threads_at_their_own_places(tmp_path: Path) -> None:
-    """Story: a read was a seek and a read. Of two threads that read one file, one moved the position between the two
-    calls of the other, which then got bytes of another place.
-    """
-    arrow_fs = pytest.importorskip("pyarrow.fs")
-    (tmp_path / "file").write_bytes(bytes(range(256)) * 16)
-    files = open_place((arrow_fs.SubTreeFileSystem(str(tmp_path), arrow_fs.LocalFileSystem()), ""))
-    file = files.open("file")
-    streams = files.raw.streams
-    streams[int(file)] = _Restless(streams[int(file)])
-    assert [files.pread(file, at, 4) for at in (5, 250, 4_094)] == [
-        bytes([5, 6, 7, 8]),
-        bytes([250, 251, 252, 253]),
-        bytes([254, 255]),
-    ]
-    files.close_all()
-
-
-class _Restless:
-    """A stream whose position another thread moves before every call."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def __getattr__(self, name: str) -> Any:
-        call = getattr(self._stream, name)
-
-        def called(*given: Any) -> Any:
-            self._stream.seek(77)
-            return call(*given)
-
-        return called
 
 
 def test_two_writers_to_one_place_are_kept_apart(tmp_path: Path) -> None:

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.backup.support import content, content_of, restored, take
+from tests.backup.support import content, content_of, restored, small_batches, take
 from tests.backup.test_damage import PowerOff, off
 from tests.store.support import open_memory
 from tidemark.backup import restore
-from tidemark.recovery.backup import writer as writer_room
 from tidemark.recovery.backup.manifest import find_backups, read_manifest
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
@@ -67,7 +66,7 @@ def test_schema_changes_between_backups_come_back() -> None:
 
 
 def test_column_added_while_a_backup_runs_is_not_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer_room, "SCAN_BATCH_ROWS", 20)
+    small_batches(monkeypatch, 20)
     for storage in ("memory", "disk"):
         db, place = open_memory(None, data_memory="64 MiB", redo_log="16 MiB", page_buffer="1 MiB"), MemoryFiles()
         columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64, storage=storage)]

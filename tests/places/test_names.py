@@ -167,3 +167,37 @@ def test_rename_of_a_missing_object_is_missing(tmp_path: Path) -> None:
     assert isinstance(files.raw, ArrowRaw)
     with pytest.raises(tm.FileMissing):
         files.rename("nothing", "something")
+
+
+def test_file_of_a_pyarrow_filesystem_is_read_by_threads_at_their_own_places(tmp_path: Path) -> None:
+    """Story: a read was a seek and a read. Of two threads that read one file, one moved the position between the two
+    calls of the other, which then got bytes of another place.
+    """
+    arrow_fs = pytest.importorskip("pyarrow.fs")
+    (tmp_path / "file").write_bytes(bytes(range(256)) * 16)
+    files = open_place((arrow_fs.SubTreeFileSystem(str(tmp_path), arrow_fs.LocalFileSystem()), ""))
+    file = files.open("file")
+    streams = files.raw.streams
+    streams[int(file)] = _Restless(streams[int(file)])
+    assert [files.pread(file, at, 4) for at in (5, 250, 4_094)] == [
+        bytes([5, 6, 7, 8]),
+        bytes([250, 251, 252, 253]),
+        bytes([254, 255]),
+    ]
+    files.close_all()
+
+
+class _Restless:
+    """A stream whose position another thread moves before every call."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._stream, name)
+
+        def called(*given: Any) -> Any:
+            self._stream.seek(77)
+            return call(*given)
+
+        return called

@@ -198,7 +198,7 @@ TURNS: tuple[Turn, ...] = (
     ),
     Turn(
         "kills of Spark's work",
-        lambda seed: ("-m", "tests.spark.kill_loop", FOLDER, "--rounds", "2", "--seed", str(seed)),
+        lambda seed: ("-m", "tests.kills.spark", FOLDER, "--rounds", "2", "--seed", str(seed)),
         ("rounds", "kills"),
     ),
     Turn(

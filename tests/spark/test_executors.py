@@ -28,7 +28,7 @@ def kills_of(tmp_path: Path, seed: int, rounds: int, *kinds: str) -> dict[str, d
         java_variables()
     except tm.Unsupported as error:
         pytest.skip(str(error))
-    command = [sys.executable, "-m", "tests.spark.kill_loop", str(tmp_path / "kills"), "--seconds", "1e9"]
+    command = [sys.executable, "-m", "tests.kills.spark", str(tmp_path / "kills"), "--seconds", "1e9"]
     command += ["--seed", str(seed), "--rounds", str(rounds)]
     command += [word for kind in kinds for word in ("--kind", kind)]
     print(*command)

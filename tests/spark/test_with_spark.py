@@ -23,8 +23,8 @@ from py4j.protocol import Py4JJavaError
 
 import tidemark as tm
 import tidemark.spark
+from tests.kills.spark.killer import Killer
 from tests.places import test_object_stores as s3
-from tests.spark.killer import Killer
 from tests.spark.sinks import Sink, closed, rows_of_duckdb, rows_of_feed, run_query
 from tests.spark.support import EVERY, SMALL, every_column, every_row, rows_of
 from tidemark.cli.commands import commands
@@ -564,7 +564,7 @@ def test_what_spark_loaded_is_to_duckdb_what_it_was_made_of(spark: Any, db: tm.D
 
 
 def kills_of(spark: Any, tmp_path: Path, rounds: int, seed: int) -> list[Any]:
-    from tests.spark.kill_loop import KINDS, kill_loop
+    from tests.kills.spark.loop import KINDS, kill_loop
 
     print("seed", seed)
     return kill_loop(tmp_path / "kills", KINDS, seed, lambda: spark, rounds=rounds, say=print)

@@ -1,25 +1,22 @@
-"""`python -m tests.spark.kill_loop DIRECTORY`: SIGKILL of processes that load and restore, by seed and count.
+"""Rounds of kills: processes that load and restore by Spark are ended, and every promise is checked afterwards.
 
 Kinds of rounds: `load` (Spark's Python tasks write a load), `restore` (they restore a backup), `processes` (worker
-processes of a native restore). With `-executors` Spark's Java executors are killed, in loads, restores and
-verification; their Python tasks are sometimes held until after the job. Each round kills some of them at random
-moments, often more than the job survives. Then either everything is there, or nothing is and no file is left. An
-aborted job is done again without kills, and succeeds. Exit code 1 at the first broken promise, with its round.
+processes of a native restore). With `-executors` Spark's Java executors are killed, in loads, restores, verification
+and streams; their Python tasks are sometimes held until after the job. With `-driver` the driver is killed, in loads
+and restores. Each round kills some of them at random moments, often more than the job survives. Then either everything
+is there, or nothing is and no file is left. An aborted job is done again without kills, and succeeds.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import random
 import shutil
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +26,8 @@ from pyspark.errors import PySparkException
 
 import tidemark as tm
 import tidemark.spark
+from tests.kills.spark.killer import ExecutorKiller, Killer, is_restore_worker, is_spark_task
 from tests.replication.site import WHOLE
-from tests.spark.cluster import standalone
-from tests.spark.killer import ExecutorKiller, Killer, is_restore_worker, is_spark_task
 from tests.spark.sinks import Sink, closed, rows_of_feed
 from tidemark.recovery.crash_harness.program import Violation
 from tidemark.recovery.verification.digest_tasks import diff_files
@@ -54,7 +50,7 @@ DRIVER_PROGRAM = """
 import sys
 import tidemark as tm, tidemark.spark as ts
 from tests.spark.conftest import SETTINGS
-from tests.spark.kill_loop import ROOM
+from tests.kills.spark.loop import ROOM
 kind, source, target, begin, end = sys.argv[1:]
 spark = ts.session("local[2]", settings=SETTINGS)
 if kind == "restore-driver":
@@ -403,49 +399,3 @@ def kill_loop(
                 raise Violation(f"kill loop, seed {seed}, round {number + 1} ({report.kind}): {error}") from error
             say(str(report))
     return reports
-
-
-@contextmanager
-def cluster_session(directory: Path) -> Iterator[Any]:
-    """Spark on a standalone cluster, for the block. directory: for its files."""
-    from tests.spark.conftest import SETTINGS
-
-    with standalone(directory / "cluster") as master:
-        settings = {**SETTINGS, **CLUSTER_SETTINGS, "spark.local.dir": str(directory / "spark-local")}
-        spark = tidemark.spark.session(master, "kill loop", settings)
-        try:
-            yield spark
-        finally:
-            spark.stop()
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.spark.kill_loop", description=__doc__)
-    parser.add_argument("directory", type=Path, help="where stores are made; it must be missing or empty")
-    known = (*KINDS, *EXECUTOR_KINDS, *DRIVER_KINDS)
-    parser.add_argument("--kind", choices=known, action="append", help="this one; may be repeated")
-    parser.add_argument("--rounds", type=int, default=1 << 60, help="of each kind")
-    parser.add_argument("--seconds", type=float, default=100, help="after the start of Spark")
-    parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args(arguments)
-    if asked.directory.exists() and any(asked.directory.iterdir()):
-        parser.error(f"{asked.directory} is not empty")
-
-    def say(line: str) -> None:
-        sys.stderr.write(line + "\n")
-
-    try:
-        kinds = asked.kind or known
-        is_alone = all(kind in DRIVER_KINDS for kind in kinds)
-        with nullcontext() if is_alone else cluster_session(asked.directory.absolute()) as spark:
-            reports = kill_loop(asked.directory, kinds, asked.seed, lambda: spark, asked.seconds, asked.rounds, say)
-    except Violation as violation:
-        sys.stderr.write(f"{violation}\n")
-        return 1
-    for report in reports:
-        sys.stdout.write(json.dumps(asdict(report)) + "\n")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
