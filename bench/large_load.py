@@ -125,6 +125,22 @@ def change_after_backup(db: tm.Database, place: Path) -> int:
     return epoch
 
 
+def load_and_check(timed: Callable[..., Any], spark: Any, root: Path, expected: tuple[Any, ...]) -> Any:
+    """Load a store, check it, and with Spark back it up; return the epoch of `change_after_backup`, else 0."""
+    with tm.open(root / "store", **OPTIONS) as db:
+        table = db.create_table("many", COLUMNS, "id", partition=tm.HashPartition(FRAGMENTS))
+        if spark is None:
+            timed("load", lambda: db.load("many", reader(expected[0])))
+        else:
+            timed("load", lambda: ts.load(db, frame(spark, expected[0]), "many"))
+        check("the store", timed("sums", lambda: sums_of(table)), expected)
+        timed("local checkpoint", db.checkpoint)
+        report = timed("check", db.check)
+        if not report["is_sound"]:
+            raise SystemExit(f"the store is not sound: {report['problems']}")
+        return 0 if spark is None else timed("backup", lambda: change_after_backup(db, root / "backups"))
+
+
 def restore_and_read(timed: Callable[..., Any], spark: Any, root: Path, epoch: int, expected: tuple[Any, ...]) -> None:
     """Verify the backup, restore it to an epoch, and read it by Spark."""
     place, restored = root / "backups", root / "restored"
@@ -154,21 +170,9 @@ def main(rows: int, how: str) -> dict[str, Any]:
 
     try:
         spark = timed("session", lambda: ts.session("local[2]", "large load")) if how == "spark" else None
-        with tm.open(root / "store", **OPTIONS) as db:
-            table = db.create_table("many", COLUMNS, "id", partition=tm.HashPartition(FRAGMENTS))
-            if spark is None:
-                timed("load", lambda: db.load("many", reader(rows)))
-            else:
-                timed("load", lambda: ts.load(db, frame(spark, rows), "many"))
-            amounts = sum(int(batch.column("amount").to_numpy().sum()) for batch in _batches(rows))
-            expected = (rows, amounts, float(rows) * (rows - 1) / 4)
-            check("the store", timed("sums", lambda: sums_of(table)), expected)
-            timed("local checkpoint", db.checkpoint)
-            report = timed("check", db.check)
-            if not report["is_sound"]:
-                raise SystemExit(f"the store is not sound: {report['problems']}")
-            if spark is not None:
-                epoch = timed("backup", lambda: change_after_backup(db, root / "backups"))
+        amounts = sum(int(batch.column("amount").to_numpy().sum()) for batch in _batches(rows))
+        expected = (rows, amounts, float(rows) * (rows - 1) / 4)
+        epoch = load_and_check(timed, spark, root, expected)
         timed("restart", lambda: tm.open(root / "store", **OPTIONS).close())
         if spark is not None:
             figures["backup_bytes"] = size_of(root / "backups")

@@ -48,22 +48,43 @@ class Cost(NamedTuple):
     wall: float
 
 
-def tree_seconds() -> float:
-    """Processor seconds of this process and all below it, ended ones included."""
-    parents: dict[int, int] = {}
-    used: dict[int, float] = {}
+class Used(NamedTuple):
+    """Processor seconds of a process, and of its children that it has waited for."""
+
+    parent: int
+    own: float
+    ended: float
+
+
+def processes() -> dict[int, Used]:
+    """Return this process and all below it."""
+    found: dict[int, Used] = {}
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
         except OSError:
             continue  # it ended
-        pid = int(path.parent.name)
-        parents[pid] = int(fields[1])
-        used[pid] = sum(map(int, fields[11:15])) * TICK_S
+        own, ended = (sum(map(int, fields[first : first + 2])) * TICK_S for first in (11, 13))
+        found[int(path.parent.name)] = Used(int(fields[1]), own, ended)
     wanted = {os.getpid()}
-    while below := {pid for pid, parent in parents.items() if parent in wanted} - wanted:
+    while below := {pid for pid, each in found.items() if each.parent in wanted} - wanted:
         wanted |= below
-    return sum(used.get(pid, 0.0) for pid in wanted)
+    return {pid: found[pid] for pid in wanted}
+
+
+def seconds_between(before: dict[int, Used], after: dict[int, Used]) -> float:
+    """Return the processor seconds of a tree of processes between two looks at it. Those of a process that ended, and
+    for which its parent has not waited, are missing.
+    """
+    total = sum(each.own + each.ended for each in after.values())
+    total -= sum(each.own + each.ended for pid, each in before.items() if pid in after)
+    waited = {pid: after[pid].ended - each.ended for pid, each in before.items() if pid in after}
+    for pid in before.keys() - after.keys():  # its parent counts all of it, also what was used before
+        each = before[pid]
+        taken = min(each.own + each.ended, waited.get(each.parent, 0.0))
+        waited[each.parent] = waited.get(each.parent, 0.0) - taken
+        total -= taken
+    return total
 
 
 class Child:
@@ -122,9 +143,10 @@ class Bench:
     @contextmanager
     def timed(self, what: str, who: str) -> Iterator[None]:
         """Within the block, count the time."""
-        used, began = tree_seconds(), time.perf_counter()
+        before, began = processes(), time.perf_counter()
         yield
-        self.note(what, who, Cost(tree_seconds() - used, time.perf_counter() - began))
+        wall = time.perf_counter() - began
+        self.note(what, who, Cost(seconds_between(before, processes()), wall))
 
     def note(self, what: str, who: str, cost: Cost) -> None:
         """Keep what a work cost."""
