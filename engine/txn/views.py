@@ -9,6 +9,7 @@ then they are not there yet.
 
 from __future__ import annotations
 
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -44,6 +45,8 @@ UNFINISHED_POLL_SECONDS = 0.000_5
 
 def release(mem: Words, view: int) -> None:
     """Close a view and drop the versions that were kept for it. Repeating the call changes nothing."""
+    if sys.is_finalizing():
+        return  # a scan that was left open: no kernel can be loaded any more, and the memory ends with the process
     if close_view(mem, view) == OK and int(mem[S_VERSION_HEAD]) != int(mem[S_VERSION_TAIL]):
         while cut_versions(mem, CUT_ENTRIES) == ST_MORE:
             pass

@@ -372,6 +372,40 @@ def test_everything_is_refused_after_close(db: tm.Database) -> None:
             pytest.fail(f"call {number}")
 
 
+LEFT_OPEN = """
+import tidemark as tm, sys
+db = tm.open(sys.argv[1], redo_log="16 MiB", undo_log="4 MiB")
+columns = [tm.Column("id", tm.Int64), tm.Column("s", tm.VarChar(9))]
+for name, storage in (("memory", "memory"), ("disk", "disk")):
+    table = db.create_table(name, [*columns, tm.Column("d", tm.Int64, storage=storage)], "id")
+    table.insert_many([(key, "x", key) for key in range(500)])
+    db.create_index(name, "by_s", "s")
+snapshot = db.snapshot()
+txn = db.transaction()
+open_ = []
+for name in ("memory", "disk"):
+    txn.update(name, 3, {"d": 1})
+    for source in (db[name], snapshot[name]):
+        for how in ({}, {"where": tm.col("d") > 7}, {"index": "by_s"}, {"where": tm.col("s") == "x"}):
+            for scan in (iter(source.scan(**how)), source.scan(**how).batches()):
+                next(scan)
+                open_.append(scan)
+    scan = iter(txn.scan(name, lock="exclusive"))
+    next(scan)
+    open_.append(scan)
+print("end")
+"""
+
+
+def test_scans_that_are_open_when_the_process_ends_say_nothing(tmp_path: Path) -> None:
+    """Story: a script that had taken the first row of a scan, and did not close its store, ended with the traceback of
+    a kernel that could not be loaded any more, 20 lines for each scan.
+    """
+    command = [sys.executable, "-c", LEFT_OPEN, str(tmp_path / "store")]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert ended.stdout == "end\n" and "Traceback" not in ended.stderr and "ignored" not in ended.stderr, ended.stderr
+
+
 def test_a_transaction_belongs_to_its_thread(db: tm.Database) -> None:
     answers: list[BaseException] = []
 
