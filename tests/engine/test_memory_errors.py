@@ -7,8 +7,6 @@ ones.
 
 from __future__ import annotations
 
-import ctypes
-import resource
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -26,6 +24,7 @@ from tests.engine.arena_check import check_arena
 from tests.shares import few
 from tests.store.interrupts import Point, fail_at
 from tests.store.support import ACCOUNT, open_memory
+from tests.store.test_surroundings import address_space_bytes, leave_address_space, take_free_memory
 from tests.store.test_trouble import in_child
 from tests.store.test_trouble_interrupts import CASES, NAME, OPTIONS, Case, contents, state_of
 from tests.store.trouble import promises
@@ -105,38 +104,50 @@ def test_memory_error_at_any_point_is_typed_and_leaves_all_or_nothing(start: dic
     assert seen["refused"], f"no call was refused: {seen}"
 
 
+def calls_with(table: Any, long: str) -> dict[str, Callable[[], Any]]:
+    """Calls on a table that need memory for 64 texts."""
+    rows = [(number, "new", 2.0, long) for number in range(1_000, 1_000 + 64)]
+    data = pa.table([list(column) for column in zip(*rows, strict=True)], names=[column.name for column in ACCOUNT])
+    return {
+        "insert_many of rows": lambda: table.insert_many(rows),
+        "insert_many of a table": lambda: table.insert_many(data),
+        "update_where": lambda: table.update_where({"note": long}, where=tm.col("id") >= 0),
+        "to_arrow": table.to_arrow,
+        "get_many": lambda: table.get_many(range(64)),
+        "list": lambda: list(table.scan()),
+    }
+
+
+def use_everything(directory: Path) -> None:
+    """The same calls before there is a limit: LLVM ends a process that has no space for code it loads."""
+    with tm.open(directory, data_memory="16 MiB", redo_log="16 MiB", background=False) as db:
+        db.create_table(NAME, ACCOUNT, primary_key="id").write((0, "old", 1.0, "short"))
+        for call in calls_with(db[NAME], "short").values():
+            with suppress(tm.Error):
+                call()
+
+
 def limited(directory: Path, room_bytes: int) -> list[dict[str, Any]]:
     """Calls that need more than the room there is left, one after the other, each followed by a look at the store."""
     options = {"data_memory": "192 MiB", "redo_log": "256 MiB", "transaction_memory": "8 MiB", "background": False}
     long = "x" * (1 << 20)
-    rows = [(number, "new", 2.0, long) for number in range(1_000, 1_000 + 64)]
-    data = pa.table([list(column) for column in zip(*rows, strict=True)], names=[column.name for column in ACCOUNT])
+    use_everything(directory / "used")
     found = []
     with tm.open(directory, **options) as db:
         table = db[NAME]
-        table.to_arrow()  # Arrow and the codec have been used before there is a limit
-        # What this process, or the one that it was forked from, has freed is no room either.
-        pa.default_memory_pool().release_unused()
-        ctypes.CDLL(None).malloc_trim(0)
-        calls: dict[str, Callable[[], Any]] = {
-            "insert_many of rows": lambda: table.insert_many(rows),
-            "insert_many of a table": lambda: table.insert_many(data),
-            "update_where": lambda: table.update_where({"note": long}, where=tm.col("id") >= 0),
-            "to_arrow": table.to_arrow,
-            "get_many": lambda: table.get_many(range(64)),
-            "list": lambda: list(table.scan()),
-            "opening of another store": lambda: tm.open(directory / "more", data_memory="256 MiB"),
-        }
-        room = (Path("/proc/self/statm").read_text().split()[0], resource.getpagesize())
-        most = int(room[0]) * room[1] + room_bytes
+        table.to_arrow()
+        calls = calls_with(table, long)
+        calls["opening of another store"] = lambda: tm.open(directory / "more", data_memory="256 MiB")
+        take_free_memory()
+        most_bytes = address_space_bytes() + room_bytes
         for name, call in calls.items():
-            resource.setrlimit(resource.RLIMIT_AS, (most, resource.RLIM_INFINITY))
+            end = leave_address_space(most_bytes - address_space_bytes())
             error: BaseException | None = None
             try:
                 call()
             except tm.Error as caught:
                 error = caught
-            resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+            end()
             cause = None if error is None else type(error.__cause__).__name__
             found.append({"call": name, "error": type(error).__name__, "cause": cause, "rows": len(table)})
             del error
@@ -145,6 +156,11 @@ def limited(directory: Path, room_bytes: int) -> list[dict[str, Any]]:
 
 
 def test_process_without_address_space_gets_typed_errors_and_loses_nothing(tmp_path: Path) -> None:
+    """Story: the collector freed a store of the parent in the middle, and the calls that need 48 MiB found them."""
+    cycle: list[Any] = [np.zeros(1 << 26, np.uint8)]
+    cycle.append(cycle)
+    blocks = [bytearray(100_000) for _ in range(1_000)]
+    del cycle, blocks[1::2], blocks[::4]  # and holes in the heap
     store = tmp_path / "store"
     with tm.open(store, data_memory="192 MiB", redo_log="256 MiB", background=False) as db:
         db.create_table(NAME, ACCOUNT, primary_key="id")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import gc
 import multiprocessing
 import os
 import resource
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import tidemark as tm
@@ -35,12 +37,32 @@ NAME = "test.account"
 
 
 # --- little address space -------------------------------------------------------------------------
+def address_space_bytes() -> int:
+    """What this process has mapped."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+
+
 def leave_address_space(size_bytes: int) -> Callable[[], None]:
     """From now on this process may map at most so much memory; call the returned function to end the limit."""
     before = resource.getrlimit(resource.RLIMIT_AS)
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + size_bytes, before[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (address_space_bytes() + size_bytes, before[1]))
     return lambda: resource.setrlimit(resource.RLIMIT_AS, before)
+
+
+def take_free_memory(block_bytes: int = 1 << 18) -> None:
+    """Take, for good, what this process or the one it was forked from has freed: calls would need no new space.
+
+    Garbage comes back in the middle of a call. A heap keeps the address space of what was freed, and that of a thread,
+    from which a thread that is refused takes too, has 64 MiB in advance.
+    """
+    gc.collect()
+    pa.default_memory_pool().release_unused()
+    malloc = ctypes.CDLL(None).malloc
+    malloc.restype, malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    end = leave_address_space(0)
+    while malloc(block_bytes):
+        pass
+    end()
 
 
 def outcome(call: Callable[[], Any]) -> str:
