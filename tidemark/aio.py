@@ -22,6 +22,7 @@ from tidemark.database import Database as SyncDatabase
 from tidemark.engine.base.errors import Retryable, SchemaInvalid
 from tidemark.handles import TableHandle, TableReads
 from tidemark.scans import Scan as SyncScan
+from tidemark.session import READ_COMMITTED, Isolation
 from tidemark.session import Transaction as SyncTransaction
 from tidemark.shared_calls import RETRY_PAUSE_SECONDS
 from tidemark.snapshot import Snapshot as SyncSnapshot
@@ -434,21 +435,28 @@ class Database(_Calls):
         await self._call("create_table", name, *arguments, **named)
         return self[name]
 
-    def transaction(self) -> Transaction:
-        """Return a transaction for `async with`."""
-        return Transaction(self._threads, self._store.transaction)
+    def transaction(self, *, isolation: Isolation = READ_COMMITTED) -> Transaction:
+        """Return a transaction for `async with`. isolation: as for `tm.Database.transaction`."""
+        return Transaction(self._threads, lambda: self._store.transaction(isolation=isolation))
 
     def snapshot(self) -> Snapshot:
         """Return a snapshot for `async with`."""
         return Snapshot(self._threads, self._store.snapshot)
 
-    async def run(self, work: Callable[[Transaction], Awaitable[R]], retries: int = 5) -> R:
+    async def run(
+        self,
+        work: Callable[[Transaction], Awaitable[R]],
+        retries: int = 5,
+        *,
+        isolation: Isolation = READ_COMMITTED,
+    ) -> R:
         """Await work(txn) in a transaction and commit it.
 
         Args:
             work: An async function of a transaction. It may be awaited again, so it should have no effect outside the
                 transaction.
             retries: How often to run it again after a Retryable error has rolled the transaction back.
+            isolation: As for `tm.Database.transaction`.
 
         Returns:
             The result of the last call of `work`.
@@ -471,10 +479,10 @@ class Database(_Calls):
             raise SchemaInvalid(f"retries must be 0 or more, got {retries}")
         for attempt in range(retries):
             with contextlib.suppress(Retryable):
-                async with self.transaction() as txn:
+                async with self.transaction(isolation=isolation) as txn:
                     return await work(txn)
             await asyncio.sleep(RETRY_PAUSE_SECONDS * (1 << attempt))
-        async with self.transaction() as txn:
+        async with self.transaction(isolation=isolation) as txn:
             return await work(txn)
 
 

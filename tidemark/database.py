@@ -39,7 +39,7 @@ from tidemark.replication.injector.mark import leave_mark
 from tidemark.replication.settings.options import OpenKeywords, settings, split_keywords
 from tidemark.replication.settings.status import ReplicationStatus
 from tidemark.schema_calls import SchemaCalls
-from tidemark.session import Transaction
+from tidemark.session import READ_COMMITTED, Isolation, SnapshotTransaction, Transaction, is_own_view
 from tidemark.shared_calls import RunsTransactions
 from tidemark.snapshot import Snapshot
 from tidemark.store_status import space_report, store_status
@@ -298,15 +298,24 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         set_conflict_function(self.endpoint, self._made, table, function, exceptions)
 
     # --- transactions ----------------------------------------------------------------------------
-    def transaction(self, log_exclusive_reads: bool | None = None) -> Transaction:
+    def transaction(
+        self, log_exclusive_reads: bool | None = None, *, isolation: Isolation = READ_COMMITTED
+    ) -> Transaction:
         """Return a transaction of this thread; use it with `with`. It begins at its first change or lock, at a
         savepoint, or when its `txid` is asked for: one that only reads costs the store nothing.
 
         Args:
             log_exclusive_reads: Whether rows that this transaction reads with an exclusive lock are replicated as read,
                 so that a change of another site to them is a conflict. None: as the store's option says.
+            isolation: "read committed": each call sees what is committed when it begins. "snapshot": all calls see what
+                was committed when this transaction was made, and its own changes; a change or a lock of a row that
+                another transaction has changed since raises WriteConflict, which `run` answers by running it again.
+                Rows that others change meanwhile are kept in `snapshot_memory` until it ends. docs/isolation.md tells
+                what each may see.
 
         Raises:
+            SchemaInvalid: The isolation is unknown.
+            LockTimeout: A large commit is being applied, and did not end in time; with "snapshot".
             StoreFailed: The store is closed or has failed.
             MemoryExhausted: The process has no memory left.
             NotPrimary: Another node of the group executes transactions.
@@ -322,9 +331,13 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
             if store.refusal is not None or store.failure.first is not None or store.locks.abandoned:
                 store.admit()
             if binlog is not None and (binlog.tracks_reads if log_exclusive_reads is None else log_exclusive_reads):
-                from tidemark.read_tracking import TrackingTransaction
+                from tidemark.read_tracking import TrackingSnapshotTransaction, TrackingTransaction
 
-                txn: Transaction = TrackingTransaction(store)
+                txn: Transaction = (TrackingSnapshotTransaction if is_own_view(isolation) else TrackingTransaction)(
+                    store
+                )
+            elif isolation is not READ_COMMITTED and is_own_view(isolation):
+                txn = SnapshotTransaction(store)
             else:
                 txn = Transaction(store)
         except MemoryError as error:

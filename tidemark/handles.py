@@ -401,7 +401,7 @@ class TableHandle(WritableTable):
             yield self
             return
         with self._owner.snapshot() as snapshot:
-            row_operations.check_table(self.table)  # another table may have its name since
+            self.table.check()  # another table may have its name since
             yield snapshot.table(self.name)
 
     def _in_own_transaction(self, call: Callable[..., R], *arguments: Any) -> R:

@@ -21,7 +21,7 @@ from tidemark.engine.memory.arena_layout import PAGE_BYTES
 from tidemark.engine.point.changes import CommittedChanges
 from tidemark.handles import TableHandle, index_counters
 from tidemark.recovery.system_restart.attach import Attachment, View
-from tidemark.session import Lock, Transaction
+from tidemark.session import READ_COMMITTED, Isolation, Lock, Transaction, is_own_view
 from tidemark.shared_calls import StoreReads
 
 if TYPE_CHECKING:
@@ -228,14 +228,16 @@ class ReadOnlyDatabase(StoreReads):
         self.check_usable()
         return ReadOnlyTable(self, self._view.store.table(name))
 
-    def transaction(self) -> ReadTransaction:
-        """Begin a transaction of this thread that reads the view as it is now; use it with `with`.
+    def transaction(self, *, isolation: Isolation = READ_COMMITTED) -> ReadTransaction:
+        """Begin a transaction of this thread that reads the view as it is now; use it with `with`. isolation: as for
+        `Database.transaction`; both show the view.
 
         Examples:
             >>> with db.transaction() as txn:
             ...     txn.get("item", 1).stock + txn.get("item", 2).stock
             15
         """
+        is_own_view(isolation)
         self.check_usable()
         return ReadTransaction(self._view.store)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.access.noted_rows import track_reads
 from tidemark.engine.schema.types import Enum
+from tidemark.engine.txn.own_view import OwnView
 from tidemark.scans import Scan
 from tidemark.session import Lock, Transaction
 
@@ -55,6 +56,12 @@ class TrackingTransaction(Transaction):
 
     def _scan_class(self, lock: Lock) -> type[Scan]:
         return _TrackedScan if lock == "exclusive" else Scan
+
+
+class TrackingSnapshotTransaction(OwnView, TrackingTransaction):
+    """One that also reads the state at its begin."""
+
+    __slots__ = ("view",)
 
 
 class _TrackedScan(Scan):

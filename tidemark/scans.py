@@ -20,7 +20,7 @@ from tidemark.engine.access.conditions import Condition, run_one
 from tidemark.engine.access.index_choice import Choice, Lookup, ranges_in, rows_of, way_of
 from tidemark.engine.access.index_only import answers_alone, count_by_index, scan_index
 from tidemark.engine.access.key_ranges import Bounds, KeyRange
-from tidemark.engine.access.own_changes import has_changed
+from tidemark.engine.access.own_changes import shows_others
 from tidemark.engine.access.program_scans import accepted_batches, aggregate, aggregate_groups, scan_where
 from tidemark.engine.access.scan_batch import AUTHOR, EPOCH, FRAGMENT, HIDDEN, ROWID, ScanBatch
 from tidemark.engine.base.errors import Error, SchemaInvalid
@@ -682,7 +682,7 @@ class Scan:
         self._check_usable()
         if txn is not None:
             txn.check()
-            if not has_changed(txn, self._table):
+            if not shows_others(txn, self._table):
                 txn = None
         return found.rows(self._table, self._by.reverse, limit, txn)
 

@@ -19,6 +19,8 @@ from tidemark.engine.point.changes import DONE, change, change_if, locked
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.schema.types_base import shown
+from tidemark.engine.txn.own_view import OwnView
 from tidemark.engine.txn.transaction import Transaction as EngineTransaction
 from tidemark.scans import By, Scan, by_index, grouping
 
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 Lock = Literal["shared", "exclusive"] | None
 Progress = Callable[[int, int, str], None]
 Where = Expression | Program | None
+Isolation = Literal["read committed", "snapshot"]
+READ_COMMITTED: Isolation = "read committed"
+SNAPSHOT: Isolation = "snapshot"
 _LOCKS = (None, "shared", "exclusive")
 
 
@@ -38,6 +43,13 @@ def check_lock(lock: Lock, skip_locked: bool = False) -> None:
         raise SchemaInvalid(f"lock must be None, 'shared' or 'exclusive', got {lock!r}")
     if skip_locked and lock is None:
         raise SchemaInvalid("skip_locked leaves out rows whose lock is held; give lock='exclusive' or 'shared' too")
+
+
+def is_own_view(isolation: Isolation) -> bool:
+    """Whether a transaction of this isolation reads by a view of its own. Raises: SchemaInvalid."""
+    if isolation not in (READ_COMMITTED, SNAPSHOT):
+        raise SchemaInvalid(f"isolation must be {READ_COMMITTED!r} or {SNAPSHOT!r}, got {shown(isolation)}")
+    return isolation == SNAPSHOT
 
 
 # Calls of one row handle a MemoryError themselves: a wrapper's extra call would take a tenth of their time.
@@ -55,7 +67,9 @@ class Transaction(EngineTransaction):
     the table that it names. A call that reads a disk column raises PageDamaged for a damaged page. A call that changes
     or locks rows also raises Rejected if another transaction of this thread holds the lock, TransactionTooLarge,
     LimitExceeded if too many transactions have begun, and LockTimeout, Deadlock, NotPrimary, RedoOverloaded,
-    BinlogOverloaded, CheckpointMemoryExhausted, MemoryExhausted and StorageFull, which are Retryable.
+    BinlogOverloaded, CheckpointMemoryExhausted, MemoryExhausted and StorageFull, which are Retryable. With
+    `isolation="snapshot"` it raises WriteConflict, and every call that reads may raise SnapshotTooOld; both are
+    Retryable.
 
     Examples:
         >>> with db.transaction() as txn:
@@ -501,3 +515,9 @@ class Transaction(EngineTransaction):
         """
         scan = self.scan(table, where=where)
         return scan.aggregate(**grouping(by, order, reverse, limit), **functions)
+
+
+class SnapshotTransaction(OwnView, Transaction):
+    """A transaction that reads the state at its begin."""
+
+    __slots__ = ("view",)

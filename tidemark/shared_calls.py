@@ -15,6 +15,7 @@ from tidemark.engine.schema.names import is_system_table, names_one_of
 from tidemark.engine.store.schema_changes import new_table
 from tidemark.engine.txn.in_call import runs_callers_code
 from tidemark.handles import TableHandle
+from tidemark.session import READ_COMMITTED, Isolation
 from tidemark.typed_rows import TypedTable, columns_of
 
 if TYPE_CHECKING:
@@ -65,11 +66,11 @@ class RunsTransactions(ABC, Generic[T]):
     _clock: Clock
 
     @abstractmethod
-    def transaction(self) -> Any:
+    def transaction(self, *, isolation: Isolation = READ_COMMITTED) -> Any:
         """Begin a transaction."""
 
     @runs_callers_code
-    def run(self, work: Callable[[T], R], retries: int = 5) -> R:
+    def run(self, work: Callable[[T], R], retries: int = 5, *, isolation: Isolation = READ_COMMITTED) -> R:
         """Run work(txn) in a transaction and commit it.
 
         Args:
@@ -77,6 +78,7 @@ class RunsTransactions(ABC, Generic[T]):
                 transaction.
             retries: How often to run it again after a Retryable error has rolled the transaction back. The loss of the
                 process that executes the transaction is such an error.
+            isolation: As for `transaction`.
 
         Returns:
             The result of the last call of `work`.
@@ -94,7 +96,7 @@ class RunsTransactions(ABC, Generic[T]):
             raise SchemaInvalid(f"retries must be a whole number from 0, got {retries!r}")
         for attempt in range(retries + 1):
             try:
-                with self.transaction() as txn:
+                with self.transaction(isolation=isolation) as txn:
                     return work(txn)
             except Retryable:
                 if attempt == retries:

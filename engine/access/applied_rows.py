@@ -23,7 +23,7 @@ from tidemark.engine.access.batch_operations import (
 )
 from tidemark.engine.access.conditions import Running, failed
 from tidemark.engine.access.reads_kernels import lock_found
-from tidemark.engine.access.row_operations import check_table, settle
+from tidemark.engine.access.row_operations import settle
 from tidemark.engine.base.errors import DuplicateKey, RowNotFound
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, OK, X_ROW
@@ -168,7 +168,7 @@ def _keys(table: Table, rows: pa.RecordBatch) -> EncodedKeys:
 def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
     """Lock the rows that exist; return, for each key, 1 if it has a row, else 0."""
     txn.check(locks=True)
-    check_table(table)
+    table.check()
     found = np.zeros(keys.count, dtype=np.int64)
     position = 0
     deadline: float | None = None

@@ -15,7 +15,7 @@ from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.disk_reading import grown
 from tidemark.engine.access.key_columns import read_columns_by_key
 from tidemark.engine.access.reads_kernels import read_rows
-from tidemark.engine.access.row_operations import check_table, is_new, lock_shared, no_partition, refused, settle
+from tidemark.engine.access.row_operations import check_released, is_new, lock_shared, no_partition, refused, settle
 from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, ScanBatch
 from tidemark.engine.access.snapshot_reads import fragment_scan
 from tidemark.engine.base.errors import DuplicateKey, Rejected, RowNotFound
@@ -179,6 +179,9 @@ def put_images(txn: Transaction, table: Table, encoded: EncodedRows, mode: int, 
                 raise refused(txn, table, images[at:], first_row + row)
             raise _refused(table, images, offsets, row, first_row, status)
         deadline = settle(txn, table, status, images.size // count + 4_096, deadline)
+    if txn.view is not None and table.uniques:
+        starts = offsets[:count] if offsets.size else np.arange(count, dtype=np.int64) * table.format.fixed_words
+        check_released(txn, table, images, starts)
 
 
 def _hashed(table: Table, images: Words, offsets: Words, count: int, mode: int, first_row: int) -> tuple[Words, Words]:
@@ -258,7 +261,7 @@ def _key_words(keys: EncodedKeys, row: int) -> Words:
 def delete_many(txn: Transaction, table: Table, keys: Any) -> int:
     """Delete rows by key; return how many. All or none. Raises: RowNotFound (`row` is the position in `keys`)."""
     txn.check(locks=True)
-    check_table(table)
+    table.check()
     encoded = encode_keys(table.format, keys)
     with txn.savepoint():
         touch_many(txn, table, encoded, MODE_DELETE, 0)
@@ -281,7 +284,7 @@ def by_batches(
     none.
     """
     txn.check(locks=True)
-    check_table(table)
+    table.check()
     rows = total = 0
     with txn.savepoint():
         for batch in to_columns(data, table.definition, fill_in=False):
@@ -338,11 +341,13 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
     """Return entries of the rows found, in the order of the keys: (words, image offsets, rows). All rows are read at
     one instant.
     """
-    check_table(table)
-    spools = txn is not None and txn.desc != 0 and txn.spool is not None  # then not all its records are in memory
-    if not with_disk and not spools and keys.count <= READ_SLICE_ROWS:
-        return _read_keys(table, keys, txn, None)  # one call reads all of them
-    with table.views.open(table.handle) as view:
+    table.check()
+    is_one_call = keys.count <= READ_SLICE_ROWS and not with_disk
+    if txn is not None and is_one_call:  # not if records of the transaction are in its file only
+        is_one_call = txn.view is None and (not txn.desc or txn.spool is None)
+    if is_one_call:
+        return _read_keys(table, keys, txn, None)
+    with table.view_for(txn) as view:
         return (
             snapshot_reads.read_keys(view, table, keys, True, txn) if with_disk else _read_keys(table, keys, txn, view)
         )
@@ -354,7 +359,7 @@ def _read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, view: V
     state = np.zeros(3, dtype=np.int64)
     while int(state[2]) < keys.count:
         stop = min(int(state[2]) + READ_SLICE_ROWS, keys.count)
-        check_table(table)
+        table.check()
         desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
         status = read_rows(
             table.mem,
@@ -398,7 +403,7 @@ def get_many(
 
     lock: None, "shared" or "exclusive"; held to the end of the transaction.
     """
-    check_table(table)
+    table.check()
     with_disk = table.format.needs_disk(columns)
     encoded = encode_keys(table.format, keys)
     if txn is not None and lock == "exclusive":
@@ -446,8 +451,8 @@ def scan(
     A partition dropped meanwhile yields no more rows. Raises: NoSuchTable if the table is dropped meanwhile,
     SnapshotTooOld, and errors of reading disk pages.
     """
-    check_table(table)
-    with table.views.open(table.handle) if view is None else nullcontext(view) as shown:
+    table.check()
+    with table.view_for(txn) if view is None else nullcontext(view) as shown:
         yield from scan_from(table, txn, shown, limit, columns, numbers)
 
 
@@ -473,8 +478,8 @@ def scan_from(
         while not part.is_end and number in table.by_number and (left is None or left > 0):
             batch = part.next(SCAN_BATCH_ROWS if left is None else min(left, SCAN_BATCH_ROWS))
             view.advance(number, part.rowid)
-            check_table(table)
+            table.check()
             left = None if left is None else left - batch.count
             if batch.count:
                 yield batch
-        check_table(table)
+        table.check()

@@ -18,7 +18,6 @@ from tidemark.engine.access.columns import TEXT_BYTES, Columns, is_copied, schem
 from tidemark.engine.access.conditions import Condition, Running, rows_memory
 from tidemark.engine.access.filters import filter_of
 from tidemark.engine.access.index_choice import way_of
-from tidemark.engine.access.row_operations import check_table
 from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
 from tidemark.engine.memory.arena_layout import F_ROWS, OK, ST_CHANGED, ST_DROPPED, ST_MORE, ST_SPACE
 from tidemark.engine.programs.program_layout import VECTOR_ROWS
@@ -62,8 +61,8 @@ class ColumnScan:
 
     def batches(self, txn: Transaction | None, numbers: Sequence[int]) -> Iterator[ScanBatch | ColumnBatch]:
         """Yield the accepted rows of some fragments. Raises: as `scan_where`."""
-        check_table(self._table)
-        with self._table.views.open(self._table.handle) as view:
+        self._table.check()
+        with self._table.view_for(txn) as view:
             for number in numbers:
                 yield from self.fragment_batches(txn, view, number)
 
@@ -98,7 +97,7 @@ class ColumnScan:
         slots = min(COLUMN_SLOTS, max(CALL_WORDS // row_words, VECTOR_ROWS))
         status = ST_MORE
         while status == ST_MORE and not state[q.PS_OWN]:
-            check_table(table)
+            table.check()
             view.check()
             if txn is not None:
                 txn.check()
@@ -109,7 +108,7 @@ class ColumnScan:
         count = int(state[q.PS_ROWS])
         self._text_bytes = columns.sizes(self._text_bytes, count, max(0, ST_SPACE - status))
         if status == ST_DROPPED:
-            check_table(table)
+            table.check()
             status = OK
         elif status == ST_MORE:
             status = ST_CHANGED

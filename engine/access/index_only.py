@@ -12,7 +12,6 @@ import numpy as np
 
 from tidemark.engine.access.index_only_kernels import count_entries, images_of_keys, index_keys
 from tidemark.engine.access.index_scans import IndexScan
-from tidemark.engine.access.row_operations import check_table
 from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_CHANGED, ST_DROPPED, ST_MORE, X_CHANGES
@@ -53,7 +52,7 @@ class IndexOnlyScan(IndexScan):
         state = np.zeros(1, dtype=np.int64)
         status = ST_MORE
         while status == ST_MORE and done < wanted:
-            check_table(self._table)
+            self._table.check()
             if self._txn is not None:
                 self._txn.check()
             tree, stream = self._index.tree, self._stream
@@ -99,8 +98,8 @@ def scan_index(
     that an update moves from one range to the next occurs once. Raises: as `IndexScan.batches`.
     """
     made = IndexOnlyScan if is_only else IndexScan
-    check_table(table)
-    with table.views.open(table.handle) as view:
+    table.check()
+    with table.view_for(txn) as view:
         scans = [made(table, txn, view, index, keys, reverse, limit, names, numbers) for keys in ranges]
         if len(scans) > 1:
             for each in scans:
@@ -125,10 +124,10 @@ def count_by_index(table: Table, txn: Transaction | None, index: StoredIndex, ke
     cursor = keys.low.copy()
     state = np.zeros(1, dtype=np.int64)
     status = ST_MORE
-    check_table(table)
-    with table.views.open(table.handle) as view:
+    table.check()
+    with table.view_for(txn) as view:
         while status == ST_MORE:
-            check_table(table)
+            table.check()
             tree = index.tree
             place = (tree.mem, tree.handle, table.handle, view.view, cursor, keys.high)
             status = view.check_status(int(count_entries(*place, CALL_LEAVES, int(_is_everything(keys)), state)))

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.access.own_changes import OwnChanges, has_changed, key_matrix, sorted_order, widened
-from tidemark.engine.access.row_operations import check_table
 from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.access.snapshot_index import BATCH_ROWS_FIRST, BATCH_ROWS_MAX, SnapshotIndexScan
 from tidemark.engine.log.redo_layout import GROUP_WORDS, TRANSACTION_WORDS
@@ -103,7 +102,7 @@ class IndexScan:
 
     def _fill(self, wanted: int) -> tuple[ScanBatch, bool]:
         """Return (about `wanted` next rows of the stream, whether these were the last)."""
-        check_table(self._table)
+        self._table.check()
         self._stream.until = 0 if self._own is None else self._until
         return self._stream.fill(wanted)
 

@@ -12,7 +12,6 @@ from tidemark.engine.access import program_scan_layout as q
 from tidemark.engine.access.columns import TEXT_BYTES, Columns, is_copied
 from tidemark.engine.access.conditions import rows_memory
 from tidemark.engine.access.key_columns_kernels import read_columns
-from tidemark.engine.access.row_operations import check_table
 from tidemark.engine.memory.arena_layout import OK, ST_SPACE
 from tidemark.engine.rows.column_output import arrow_schema, wanted_names
 
@@ -70,8 +69,8 @@ def read_columns_by_key(
     sizes = [TEXT_BYTES] * len(shape.places)
     made = shape.few.another() if keys.count <= FEW_KEYS else Columns(shape.places, keys.count, sizes)
     hints = np.empty(keys.count, dtype=np.int64)
-    # One call reads few keys at one instant.
-    with nullcontext() if keys.count <= SLICE_KEYS else table.views.open(table.handle) as view:
+    is_one_call = keys.count <= SLICE_KEYS and (txn is None or txn.view is None)  # which reads at one instant
+    with nullcontext() if is_one_call else table.view_for(txn) as view:
         while True:
             count, status = _read(table, keys, txn, view, made, hints)
             if status == OK:
@@ -95,7 +94,7 @@ def _read(
     desc = 0 if txn is None else txn.desc
     status, start = OK, 0
     while status == OK and start < keys.count:
-        check_table(table)
+        table.check()
         stop = min(start + SLICE_KEYS, keys.count)
         given = (keys.keys, keys.key_offsets, keys.key_stride, start, stop, hints)
         place = (*pages, table.handle, shown, desc)

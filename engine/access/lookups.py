@@ -14,9 +14,9 @@ import numpy as np
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import read_keys
 from tidemark.engine.access.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX
-from tidemark.engine.access.row_operations import check_table
 from tidemark.engine.access.scan_batch import ScanBatch, among
 from tidemark.engine.access.unique_reads import Unfinished, read, read_by_view
+from tidemark.engine.access.versions_reads_kernels import OLD
 from tidemark.engine.base.errors import NoSuchTable
 from tidemark.engine.index.unique_keys import SLACK_WORDS, Lookups
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_DROPPED, ROWID_MASK
@@ -43,7 +43,7 @@ def look_up(
 
     Raises: NoSuchTable, NoSuchIndex, SnapshotTooOld, and errors of reading disk pages.
     """
-    check_table(table)
+    table.check()
     if txn is not None:
         txn.check()
     if not table.format.needs_disk(names):
@@ -53,7 +53,7 @@ def look_up(
             found = read(txn, table, lookup.index, _unique_keys(lookup.index.tree.shape, lookup.keys), False)
         yield from _in_order(table, ScanBatch(*found), numbers)
         return
-    with table.views.open(table.handle) as view:
+    with table.view_for(txn) as view:
         for batch in _in_order(table, _shown(table, txn, lookup, view, True), numbers):
             yield from _with_disk_parts(table, txn, batch, view)
 
@@ -132,9 +132,9 @@ def _in_order(table: Table, found: ScanBatch, numbers: Sequence[int]) -> Iterato
         return
     if count > 1:
         chosen = ScanBatch(found.entries, offsets, count)
-        offsets = offsets[
-            np.unique(chosen.fragments() << ROWID_MASK.bit_length() | chosen.rowids(), return_index=True)[1]
-        ]
+        places = chosen.fragments() << ROWID_MASK.bit_length() | chosen.rowids()
+        places |= found.entries[offsets - ENTRY_WORDS + 2] & OLD
+        offsets = offsets[np.unique(places, return_index=True)[1]]
         count = offsets.size
     yield ScanBatch(*_consecutive(table, found.entries, offsets), count)
 

@@ -13,7 +13,7 @@ import numpy as np
 from tidemark.engine.access.absent_kernels import lock_absent
 from tidemark.engine.access.applied_rows import MISSING, touch_rows_again
 from tidemark.engine.access.batch_operations import PUT_SLICE_ROWS, retry_if_altered
-from tidemark.engine.access.row_operations import check_table, settle
+from tidemark.engine.access.row_operations import settle
 from tidemark.engine.base.errors import InvariantBroken
 from tidemark.engine.log.redo_layout import ANY_VALUE_READ, FLAG_DISK_KEPT, KIND_REFRESH
 from tidemark.engine.memory.arena_layout import AUTHOR_SHIFT, OK, X_ROW
@@ -77,7 +77,7 @@ def track_reads(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:
 
 def _note_absent(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
     """Lock keys without a row, and write a record of each that was locked; return 0 for keys that have a row by now."""
-    check_table(table)
+    table.check()
     images, offsets = _key_images(table, keys)
     flags = FLAG_DISK_KEPT if table.format.has_disk else 0
     taken = np.zeros(keys.num_rows, dtype=np.int64)

@@ -74,6 +74,11 @@ def has_changed(txn: Transaction, table: Table) -> bool:
     return bool(may_have_changed(txn.mem, table.table_id, txn.desc, LOOKED_AT_MAX))
 
 
+def shows_others(txn: Transaction, table: Table) -> bool:
+    """Whether a transaction may see other rows of a table than those that are committed now."""
+    return txn.view is not None or has_changed(txn, table)
+
+
 class OwnChanges:
     """Rows as their transaction sees them, between two bounds, sorted; taken from the front."""
 

@@ -33,7 +33,6 @@ from tidemark.engine.access.program_scan_layout import (
     PS_STATUS,
     PS_WORDS,
 )
-from tidemark.engine.access.row_operations import check_table
 from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
 from tidemark.engine.base.errors import InvariantBroken, NoSuchIndex
 from tidemark.engine.memory.arena import NOTHING
@@ -99,7 +98,7 @@ class _InPlace:
         program.
         """
         table, txn, state = self._table, self._txn, self._state
-        check_table(table)
+        table.check()
         fragment = table.by_number.get(self._number)
         if fragment is None:
             return OK
@@ -121,7 +120,7 @@ class _InPlace:
             txn.load_spooled()
             return ST_MORE
         if status == ST_DROPPED:  # dropped after the partition was looked up
-            check_table(table)
+            table.check()
             return OK
         if status == ST_INVARIANT:
             raise InvariantBroken(f"{table.name}: a program was run on rows it was not built for; report this")
@@ -251,8 +250,8 @@ def _scan_fragments(
     running = Running(condition.program)
     found = filter_of(condition.program)
     left = limit
-    check_table(table)
-    with table.views.open(table.handle) as view:
+    table.check()
+    with table.view_for(txn) as view:
         for number in numbers:
             part = _InPlace(table, txn, view, number, running, condition.cost, found)
             status = ST_MORE
@@ -323,7 +322,7 @@ def aggregate(
     is_count = all(function == "count" and what is None for function, what in functions)
     if rows is None and is_count:
         if condition is None and limit is None and txn is None:
-            check_table(table)
+            table.check()
             return [count_rows(table, partitions)] * len(functions)
         keys = few_keys(table, condition) if condition is not None and limit is None else None
         if keys is not None and is_decided(table, keys, ()):
@@ -406,8 +405,8 @@ def _add_up_in_place(
     that the program is, if it is one.
     """
     running = Running(program)
-    check_table(table)
-    with table.views.open(table.handle) as view:
+    table.check()
+    with table.view_for(txn) as view:
         for number in numbers:
             _InPlace(table, txn, view, number, running, program.facts.cost or 0, filter_words).add_up(names)
     return running.work

@@ -14,6 +14,8 @@ import numpy as np
 
 from tidemark.engine.access.disk_reading import read_entry as read_disk_entry
 from tidemark.engine.access.reads_kernels import read_int_key, read_row
+from tidemark.engine.access.snapshot_index import released
+from tidemark.engine.access.snapshot_reads import read_keys
 from tidemark.engine.access.versions_reads_kernels import scan_rows
 from tidemark.engine.base.errors import (
     CheckpointMemoryExhausted,
@@ -24,9 +26,11 @@ from tidemark.engine.base.errors import (
     RowNotFound,
     StorageFull,
     TransactionTooLarge,
+    WriteConflict,
 )
 from tidemark.engine.base.ids import LAST_EPOCH
 from tidemark.engine.base.shortage import TABLESPACES
+from tidemark.engine.index.unique_keys import keys_of_images
 from tidemark.engine.memory.arena import NOTHING, Words
 from tidemark.engine.memory.arena_layout import (
     ENTRY_WORDS,
@@ -41,6 +45,7 @@ from tidemark.engine.memory.arena_layout import (
     OK,
     ST_ALTERED,
     ST_BUSY,
+    ST_CONFLICT,
     ST_COPIES,
     ST_DAMAGED,
     ST_DROPPED,
@@ -64,12 +69,16 @@ from tidemark.engine.memory.arena_layout import (
     X_UNIQUE,
     X_USED,
 )
+from tidemark.engine.rows.column_buffers import NO_WORDS
+from tidemark.engine.rows.columnar import EncodedKeys
 from tidemark.engine.table.table import TableAltered
 from tidemark.engine.txn.locks import LockedRow
 from tidemark.engine.txn.operations_kernels import delete_disk_rows, put_disk_rows, put_rows, touch_int_key, touch_rows
 from tidemark.engine.txn.transaction import SLICE_UNDO_WORDS
 
 if TYPE_CHECKING:
+    from tidemark.engine.index.stored import StoredUnique
+    from tidemark.engine.index.unique_keys import Lookups
     from tidemark.engine.schema.index_definition import IndexDefinition
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
@@ -77,6 +86,7 @@ if TYPE_CHECKING:
 OUT_WORDS = 1_024
 COPIES_POLL_SECONDS = 0.002
 LCP_POLL_SECONDS = 0.02
+_FIRST: Words = np.zeros(1, dtype=np.int64)  # where the only image of a batch begins
 _DISK_STATUSES = (ST_PAGE, ST_DAMAGED, ST_EXTENT, ST_UNDO)
 
 # Private buffers for reading rows, with the views they are decoded from; pop and append are atomic.
@@ -125,6 +135,8 @@ def settle(
             _wait_for_copies(txn, deadline)
         elif status == ST_DROPPED:
             raise table.gone()
+        elif status == ST_CONFLICT:
+            raise conflict(txn, table, key)
         elif status in _DISK_STATUSES:
             settle_disk(txn, table, status, deadline)
         else:
@@ -171,6 +183,22 @@ def _locked_row(table: Table, place: tuple[int, int], key: Any) -> LockedRow:
     if key is None:
         return LockedRow(table.name, None, f"a new row of {table.name}")
     return LockedRow(table.name, key, f"the row with key {table.format_key(key)} of {table.name}")
+
+
+def conflict(txn: Transaction, table: Table, key: Any = None) -> WriteConflict:
+    """Return the error for the row at which a kernel stopped with ST_CONFLICT. key: its key, if it is known."""
+    mem, desc = txn.mem, txn.desc
+    place = int(mem[desc + X_FRAGMENT]), int(mem[desc + X_ROWID])
+    if place[0]:
+        row = _locked_row(table, place, key)
+        key, text = row.key, row.text
+    else:
+        text = f"a row of {table.name}" if key is None else f"the row with key {table.format_key(key)} of {table.name}"
+    return WriteConflict(
+        f"another transaction has changed {text} since this one began; this one was rolled back, run it again",
+        table=table.name,
+        key=key,
+    )
 
 
 def settle_disk(txn: Transaction, table: Table, status: int, deadline: float) -> None:
@@ -244,12 +272,6 @@ def _wait_for_copies(txn: Transaction, deadline: float) -> None:
     store.failure.check()
 
 
-def check_table(table: Table) -> None:
-    """Raise NoSuchTable for a table that was dropped since the caller got it."""
-    if table.is_dropped:
-        raise table.gone()
-
-
 def put(txn: Transaction, table: Table, row: Mapping[str, Any] | Any, mode: int) -> None:
     """Insert or write one row given as a mapping or a sequence in column order."""
     txn.check(locks=True)
@@ -267,7 +289,7 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int) -> None:
 
     Raises: DuplicateKey, RowNotFound, NoPartition; TableAltered, which callers handle; and as `settle`.
     """
-    check_table(table)
+    table.check()
     deadline: float | None = None
     put_kernel: Any = put_disk_rows if table.format.has_disk else put_rows
     while True:
@@ -275,6 +297,8 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int) -> None:
             txn.mem, table.handle, txn.desc, txn.buf, image, NOTHING, NOTHING, NOTHING, 0, 1, mode | table.stamp
         )
         if status == OK:
+            if txn.view is not None:
+                check_released(txn, table, image, _FIRST)
             return
         if status == ST_ALTERED:
             raise TableAltered
@@ -294,6 +318,26 @@ def put_image(txn: Transaction, table: Table, image: Words, mode: int) -> None:
         # The row whose lock stops the call may have another primary key, and the same key in a unique index.
         key = None if table.uniques else table.format.decode_key(table.format.image_key(image))
         deadline = settle(txn, table, status, image.size + 16, deadline, key=key)
+
+
+def check_released(txn: Transaction, table: Table, images: Words, offsets: Words) -> None:
+    """Check, for a transaction with a view of its own, that no image it has put has a unique key that the view shows in
+    a row changed since. Raises: WriteConflict, with the transaction rolled back.
+    """
+    fixed_words = table.format.fixed_words
+    for index in table.uniques.values():
+        lookups = keys_of_images(index.tree.shape, images, offsets, fixed_words)
+        refuse_released(txn, table, index, lookups)
+
+
+def refuse_released(txn: Transaction, table: Table, index: StoredUnique, lookups: Lookups) -> None:
+    """Do `check_released` for keys of a unique index."""
+    assert txn.view is not None
+    if released(txn.view, table, index, lookups)[1].size:
+        txn.mem[txn.desc + X_FRAGMENT] = 0
+        error = conflict(txn, table)
+        txn.rollback()
+        raise error
 
 
 def missing(table: Table, key: Any) -> RowNotFound:
@@ -336,8 +380,7 @@ def touch(txn: Transaction, table: Table, key: Any, mode: int, skip_locked: bool
     """Lock, find, delete, or begin the update of one row by key. Return the words of the buffer in use afterwards, 0 if
     no row has the key, or with `skip_locked` if another transaction has locked it.
     """
-    if table.is_dropped:
-        check_table(table)
+    table.check()
     row_format = table.format
     words: Words | None = None
     number = 0
@@ -408,7 +451,8 @@ def lock_shared(txn: Transaction, table: Table, key: Any, skip_locked: bool = Fa
         if lock and not lock & LOCK_SHARED:
             return True  # held exclusively by this transaction
         if locks.share(txn.place, place, lock):
-            return True
+            # With a view of its own it is refused a row that was changed just before it was locked.
+            return txn.view is None or touch(txn, table, key, MODE_FIND) > 0
         if not skip_locked:
             deadline = settle(txn, table, ST_BUSY, 0, deadline, key=key)
         elif is_locked(txn):
@@ -455,8 +499,12 @@ def read_image(txn: Transaction | None, table: Table, key: Any, with_disk: bool 
 
 def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool = True) -> Words | None:
     """Return the image of `read_image` with the words before it: ROWID, epoch, author and place."""
-    check_table(table)
+    table.check()
     words = table.format.encode_key(key)
+    if txn is not None and txn.view is not None:
+        found = EncodedKeys(words, words.size, words.size, NO_WORDS, 1)
+        entries, _, count = read_keys(txn.view, table, found, with_disk and table.format.has_disk, txn)
+        return entries if count else None
     if with_disk and table.format.has_disk:
         return read_disk_entry(table, words, txn)
     desc = 0 if txn is None else txn.desc
@@ -483,8 +531,7 @@ def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool 
 def get_committed(table: Table, key: Any) -> Any:
     """Return the committed row with this key, or None: the hot path without a transaction."""
     row_format = table.format
-    if table.is_dropped:
-        check_table(table)
+    table.check()
     if row_format.is_read_by_int and type(key) is int and -(1 << 63) <= key < 1 << 63:
         try:
             place = _outs.pop()

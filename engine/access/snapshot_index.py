@@ -13,18 +13,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.access.own_changes import compared, key_matrix, widened
-from tidemark.engine.access.row_operations import check_table
 from tidemark.engine.access.scan_batch import ScanBatch, among
 from tidemark.engine.access.snapshot_reads import Meter, Progress, read_found
 from tidemark.engine.access.versions_index_kernels import gather_versions, index_entries
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.key_words_kernels import LOWEST
-from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_DROPPED, ST_MORE, ST_SPACE
+from tidemark.engine.index.unique_keys import keys_of_images
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, S_VERSION_HEAD, ST_DROPPED, ST_MORE, ST_SPACE
 
 if TYPE_CHECKING:
     from tidemark.engine.access.key_ranges import Bounds, KeyRange
     from tidemark.engine.access.snapshot_reads import Shown
-    from tidemark.engine.index.stored import StoredIndex
+    from tidemark.engine.index.stored import StoredIndex, StoredUnique
+    from tidemark.engine.index.unique_keys import Lookups
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
@@ -106,6 +107,21 @@ def versions_of(snapshot: Shown, table: Table, first: int, head: int) -> tuple[W
             out = np.concatenate([out, np.empty(3 * out.size + ST_SPACE - status, dtype=np.int64)])
     count = int(state[0])
     return out[: int(state[1])], offsets[:count], places[:count]
+
+
+def released(snapshot: Shown, table: Table, index: StoredUnique, lookups: Lookups) -> tuple[Words, Words]:
+    """Return (entries, image offsets) of the old rows that a view shows, and that have one of the keys of a unique
+    index. Raises: as `versions_of`.
+    """
+    entries, offsets, _ = versions_of(snapshot, table, snapshot.head, int(table.mem[S_VERSION_HEAD]))
+    held = keys_of_images(index.tree.shape, entries, offsets, table.format.fixed_words)
+    # Most old rows have none of the keys, and differ from them in the first word.
+    firsts = lookups.words[:: lookups.stride][lookups.lengths > 0]
+    rows = np.flatnonzero(np.isin(held.words[:: held.stride], firsts) & (held.lengths > 0))
+    if rows.size:
+        wanted = {lookups.bytes_of(row) for row in range(lookups.count)}
+        rows = np.array([row for row in rows.tolist() if held.bytes_of(row) in wanted], dtype=np.int64)
+    return entries, offsets[rows]
 
 
 class SnapshotIndexScan:
@@ -239,7 +255,7 @@ class SnapshotIndexScan:
             place = (self.cursor, self.bound, self._reverse, limit)
             status = int(index_entries(tree.mem, tree.handle, *reader, *place, places, out, offsets, state))
             if status == ST_DROPPED:
-                check_table(self._table)
+                self._table.check()
                 raise self._index.gone()
             self._snapshot.check_status(status)
             if status <= ST_SPACE:

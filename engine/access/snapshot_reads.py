@@ -15,6 +15,7 @@ from tidemark.engine.access.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX, 
 from tidemark.engine.access.disk_reading import SCAN_WORDS as DISK_SCAN_WORDS
 from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
 from tidemark.engine.access.versions_reads_kernels import (
+    OLD,
     find_keys,
     pages_of_places,
     read_places,
@@ -108,7 +109,7 @@ def read_rows(
     if pages is not None:
         gatherer = Gatherer(table, pages, words, txn)
         gatherer.run(read)
-        return gatherer.out, gatherer.offsets
+        return gatherer.out[: int(gatherer.state[1])], gatherer.offsets
     order = np.arange(rowids.size, dtype=np.int64)
     out = np.empty(max(words, 64), dtype=np.int64)
     offsets = np.empty(rowids.size, dtype=np.int64)
@@ -119,14 +120,14 @@ def read_rows(
             txn.load_spooled()
         elif status != OK:
             out = grown(out, int(state[1]), ST_SPACE - status)
-    return out, offsets
+    return out[: int(state[1])], offsets
 
 
 def read_found(
     snapshot: Shown, table: Table, entries: Words, offsets: Words, txn: Transaction | None = None
 ) -> ScanBatch:
     """Read the rows of these entries again, in order, with their disk parts. Raises: as `read_rows`."""
-    rowids = entries[offsets - ENTRY_WORDS]
+    rowids = entries[offsets - ENTRY_WORDS] | (entries[offsets - ENTRY_WORDS + 2] & OLD)
     fragments = handles_of(table, ScanBatch(entries, offsets, offsets.size).fragments())
     pages = np.empty(rowids.size, dtype=np.int64)
     for start in range(0, rowids.size, CALL_ROWS):
@@ -216,7 +217,7 @@ class _Fragment:
     @property
     def rowid(self) -> int:
         """The next ROWID."""
-        return int(self._state[2])
+        return int(self._state[2]) & ~OLD
 
     @property
     def page(self) -> int:

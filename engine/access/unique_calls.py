@@ -17,7 +17,6 @@ from tidemark.engine.access.batch_operations import (
     decode_entries,
     touch_many,
 )
-from tidemark.engine.access.row_operations import check_table
 from tidemark.engine.access.unique_reads import find, read
 from tidemark.engine.base.errors import RowNotFound
 from tidemark.engine.base.ids import NO_EPOCH
@@ -79,7 +78,7 @@ def get(
     if txn is not None:
         seen = txn.seen
         txn.check(locks=lock is not None)
-    check_table(table)
+    table.check()
     index = table.unique(name)
     lookups = one_key(index.tree.shape, table.name, key)
     if txn is not None:
@@ -109,6 +108,8 @@ def _share(txn: Transaction, table: Table, index: StoredUnique, lookups: Lookups
         while True:
             keys, found = find(txn, table, index, one, locks=False)
             now = keys.keys.tobytes() if found.size else None
+            if now is None and txn.view is not None:
+                row_operations.refuse_released(txn, table, index, one)
             if now is None or now == before:
                 break
             is_shared = row_operations.lock_shared(txn, table, table.format.decode_key(keys.keys), skip_locked)
@@ -139,7 +140,7 @@ def delete(txn: Transaction, table: Table, key: Any, where: Expression | Program
 
 def _lock_row(txn: Transaction, table: Table, key: Any, name: str) -> Any:
     txn.check(locks=True)
-    check_table(table)
+    table.check()
     index = table.unique(name)
     primary = locked_key(txn, table, index, one_key(index.tree.shape, table.name, key))
     if primary is None:
@@ -159,7 +160,7 @@ def get_many(
     """Return the rows with these keys of a unique index as an Arrow record batch, in the order of the keys; keys
     without a row are left out.
     """
-    check_table(table)
+    table.check()
     index = table.unique(name)
     lookups = encode_keys(table, index, keys)
     if txn is not None and lock == "exclusive":
@@ -173,7 +174,7 @@ def get_many(
 def delete_many(txn: Transaction, table: Table, keys: Any, name: str) -> int:
     """Delete the rows with these keys of a unique index; return how many. All or none. Raises: RowNotFound."""
     txn.check(locks=True)
-    check_table(table)
+    table.check()
     index = table.unique(name)
     lookups = encode_keys(table, index, keys)
     with txn.savepoint():

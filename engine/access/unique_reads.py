@@ -8,8 +8,8 @@ import numpy as np
 
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.disk_reading import grown
-from tidemark.engine.access.row_operations import check_table, is_locked, settle
-from tidemark.engine.access.snapshot_index import versions_of
+from tidemark.engine.access.row_operations import is_locked, refuse_released, settle
+from tidemark.engine.access.snapshot_index import released
 from tidemark.engine.access.snapshot_reads import place_of
 from tidemark.engine.access.unique_reads_kernels import find_by_unique, read_by_unique
 from tidemark.engine.index.unique_keys import Lookups, keys_of_images
@@ -17,7 +17,6 @@ from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import (
     ENTRY_WORDS,
     OK,
-    S_VERSION_HEAD,
     ST_BUSY,
     ST_DROPPED,
     ST_SPACE,
@@ -63,7 +62,7 @@ def find(
     deadline: float | None = None
     tree = index.tree
     while int(state[2]) < count:
-        check_table(table)
+        table.check()
         stop = min(int(state[2]) + FIND_SLICE_ROWS, count)
         place = (tree.mem, tree.handle, desc, buf, lookups.words, lookups.lengths, lookups.stride, stop)
         status = int(find_by_unique(*place, int(locks), out, offsets, state))
@@ -83,6 +82,8 @@ def find(
         else:
             deadline = settle(txn, table, status, 0, deadline)
     found = np.flatnonzero(np.diff(offsets))
+    if txn is not None and txn.view is not None and locks and not skip_locked and found.size < count:
+        refuse_released(txn, table, index, lookups)
     if table.format.key_in_var:
         ends = np.append(offsets[:-1][found], offsets[-1])
         return EncodedKeys(out[: int(offsets[-1])], 0, 0, ends, found.size), found
@@ -96,10 +97,10 @@ def read(
     """Return entries of the rows found, in the order of the keys, all at one instant: (words, image offsets, rows).
     Raises: NoSuchTable, NoSuchIndex; with_disk: also PageDamaged, IoFailed, MemoryExhausted.
     """
-    check_table(table)
-    if not with_disk and lookups.count <= FIND_SLICE_ROWS:
+    table.check()
+    if not with_disk and lookups.count <= FIND_SLICE_ROWS and (txn is None or txn.view is None):
         return _read_in_place(txn, table, index, lookups)
-    with table.views.open(table.handle) as view:
+    with table.view_for(txn) as view:
         return read_by_view(txn, table, index, lookups, view, with_disk)
 
 
@@ -112,7 +113,7 @@ def _read_in_place(
     offsets = np.empty(count + 1, dtype=np.int64)
     tree = index.tree
     while True:
-        check_table(table)
+        table.check()
         state = np.zeros(3, dtype=np.int64)
         place = (tree.mem, tree.handle, *place_of(txn), lookups.words, lookups.lengths, lookups.stride, count)
         status = int(read_by_unique(*place, out, offsets, state))
@@ -144,24 +145,15 @@ def read_by_view(
     lengths = [np.diff(keys.key_offsets) if keys.key_offsets.size else np.full(keys.count, keys.key_words)]
     shape, fixed_words = index.tree.shape, table.format.fixed_words
     if view.view:
-        entries, offsets, _ = versions_of(view, table, view.head, int(table.mem[S_VERSION_HEAD]))
-        held = keys_of_images(shape, entries, offsets, fixed_words)
-        # Most old rows have none of the keys, and differ from them in the first word.
-        firsts = lookups.words[:: lookups.stride][lookups.lengths > 0]
-        may_match = np.isin(held.words[:: held.stride], firsts) & (held.lengths > 0)
-        older = [table.format.image_key(entries[at:]) for at in offsets[may_match].tolist()]
+        entries, offsets = released(view, table, index, lookups)
+        older = [table.format.image_key(entries[at:]) for at in offsets.tolist()]
         pieces += older
         lengths.append(np.array([each.size for each in older], dtype=np.int64))
     ends = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
     every = EncodedKeys(np.concatenate(pieces), 0, 0, ends, ends.size - 1)
     entries, offsets, count = snapshot_reads.read_keys(view, table, every, with_disk, txn)
     held = keys_of_images(shape, entries, offsets, fixed_words)
-    places = {_key_bytes(held, row): int(offsets[row]) for row in range(count)}
-    wanted = (places.get(_key_bytes(lookups, row)) for row in range(lookups.count) if lookups.lengths[row])
+    places = {held.bytes_of(row): int(offsets[row]) for row in range(count)}
+    wanted = (places.get(lookups.bytes_of(row)) for row in range(lookups.count) if lookups.lengths[row])
     found = np.array([each for each in wanted if each is not None], dtype=np.int64)
     return entries, found, found.size
-
-
-def _key_bytes(keys: Lookups, row: int) -> bytes:
-    start = row * keys.stride
-    return bytes(keys.words[start : start + int(keys.lengths[row])].tobytes())

@@ -20,8 +20,8 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of, handle_of
 from tidemark.engine.rows.primary_kernels import ask_for_buckets, row_key, tag_of
 from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
-from tidemark.engine.rows.ticks_kernels import adds_only, is_unfinished
-from tidemark.engine.txn.changes_kernels import touch_lock
+from tidemark.engine.rows.ticks_kernels import adds_only, is_changed_since, is_unfinished
+from tidemark.engine.txn.changes_kernels import conflict, touch_lock
 
 AHEAD_KEYS = 32
 NO_PLACE = -1
@@ -162,12 +162,15 @@ def read_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, out, offse
 
 @helper
 def hold_place(mem, txn, place):
-    """Lock the row at a place. Return OK, ST_BUSY with evidence, or ST_MEMORY."""
+    """Lock the row at a place. Return OK, ST_BUSY with evidence, ST_CONFLICT, or ST_MEMORY."""
     row = row_of_place(mem, place)
     if mem[row] & A.LOCK_SHARED:
         note_awaited_lock(mem, txn, place)
         return A.ST_BUSY
-    return touch_lock(mem, txn, fragment_of_place(mem, place), rowid_of_place(mem, place), row)
+    fragment, rowid = fragment_of_place(mem, place), rowid_of_place(mem, place)
+    if mem[row] & A.LOCK_MASK == 0 and is_changed_since(mem, txn, row):
+        return conflict(mem, txn, fragment, rowid)
+    return touch_lock(mem, txn, fragment, rowid, row)
 
 
 @kernel(

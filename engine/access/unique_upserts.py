@@ -64,7 +64,7 @@ def _upsert(
     changes: Mapping[str, Any] | None,
     name: str | None,
 ) -> bool:
-    row_operations.check_table(table)
+    table.check()
     image = table.format.encode_row(row)
     index = None if name is None else table.unique(name)
     if changes is not None:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from tidemark.engine.access.batch_operations import scan_from
-from tidemark.engine.access.row_operations import check_table
 from tidemark.engine.access.versions_reads_kernels import scan_rows
 from tidemark.engine.base.errors import PageDamaged, SnapshotTooOld
 from tidemark.engine.index.index_layout import PLACE_SHIFT, PLACE_SLOT_MASK
@@ -72,7 +71,7 @@ class ValuesCheck:
         rowid = 0
         is_end = False
         while not is_end:
-            check_table(table)
+            table.check()
             with table.views.open(table.handle) as view:
                 try:
                     for batch in scan_from(table, None, view, None, None, [self._number], rowid):

@@ -93,7 +93,7 @@ def gather_versions(mem, table_id, view, until, limit, places, out, offsets, sta
         if fragment != 0 and mem[fragment + A.F_TABLE] == table_id and is_shown(mem, at, view):
             if state[0] >= places.size:
                 return A.ST_SPACE
-            words = write_version(mem, at, out, state[1])
+            words = write_version(mem, 0, at, out, state[1])
             if words < 0:
                 return words
             places[state[0]] = mem[at + V.V_PLACE]

@@ -1,6 +1,9 @@
 """Reads by an open view: an unchanged row from its slot, a changed one from the version store, a row that the reading
 transaction has changed from its buffer.
 
+A slot may have two rows for a reader: one that the view shows and another transaction has deleted since, and one that
+the reading transaction has put in its place. The ROWID of the former then has the bit OLD.
+
 Every kernel checks that the view is open before it reads a row. view 0: none, each row is read as it is. txn 0: no
 transaction reads. The format of entries is that of `reads_kernels.py` and `disk_reads_kernels.py`.
 """
@@ -32,15 +35,16 @@ from tidemark.engine.log.own_images_kernels import (
 )
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
-from tidemark.engine.rows.primary_kernels import entry_rowid, image_key, index_find, tag_of
+from tidemark.engine.rows.primary_kernels import entry_rowid, index_find, tag_of
 from tidemark.engine.rows.rows_kernels import is_live, known_row_address, map_get, row_address
 from tidemark.engine.rows.ticks_kernels import is_row_after, view_of
 from tidemark.engine.txn import versions_layout as V
 from tidemark.engine.txn.disk_changes_kernels import reference_at
-from tidemark.engine.txn.versions_kernels import find_version, is_shown, key_bucket, version_at
+from tidemark.engine.txn.versions_kernels import find_key, find_version
 
 ASKED_SLOTS = 8  # a search of the version store counts as this many examined slots
 
+OLD = 1 << 61  # in a ROWID, and in word 2 of an entry that a transaction reads: the row is in the version store
 NO_VIEW = 0  # in place of a view's address: rows are read as they are
 
 # States of a slot for a reader.
@@ -85,20 +89,30 @@ def slot_since(mem, txn, row, emptied, view):
 
 
 @helper
+def is_put_over(mem, row, since, view):
+    """Whether the reading transaction may have put a new row in the place of one that a view shows."""
+    if view == NO_VIEW or row == 0 or (since != OWN and since != GONE):
+        return False
+    return (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.RESERVED
+
+
+@helper
 def version_words(mem, at):
     """Return the words of the row's entry in a version, without its disk part."""
     return mem[at + V.V_DISK] >> V.V_ENTRY_SHIFT
 
 
 @helper
-def write_version(mem, at, out, place):
+def write_version(mem, txn, at, out, place):
     """Copy the row's entry of a version to out[place:] without its disk part; return its words, or ST_SPACE - words
-    needed.
+    needed. txn: that reads it, 0 for none.
     """
     words = version_words(mem, at)
     if place + words > out.size:
         return A.ST_SPACE - words
     move_words(mem, at + V.V_ROW, out, place, words)
+    if txn != 0:
+        out[place + 2] |= OLD
     return words
 
 
@@ -160,10 +174,19 @@ def write_own(mem, buf, fragment, rowid, row, out, place):
 
 
 @helper
+def slot_of(mem, view, txn, fragment, rowid):
+    """Return (address of a row, 0 if there is none; GONE, SAME, ASK or OWN); ASK for a ROWID with OLD."""
+    row = row_address(mem, fragment, rowid & ~OLD)
+    if row == 0 or rowid & OLD:
+        return row, ASK
+    return row, slot_since(mem, txn, row, mem[view + A.VW_EPOCH] if view != NO_VIEW else 0, view)
+
+
+@helper
 def read_at(mem, view, txn, buf, with_disk, fragment, rowid, out, place, state):
     """Copy a row as a reader sees it to out[place:]; return words or status as `read_whole`, or ST_TOO_OLD."""
-    row = row_address(mem, fragment, rowid)
-    since = ASK if row == 0 else slot_since(mem, txn, row, mem[view + A.VW_EPOCH] if view != NO_VIEW else 0, view)
+    row, since = slot_of(mem, view, txn, fragment, rowid)
+    rowid &= ~OLD
     if since == SAME or since == OWN:
         if with_disk:
             return read_whole(mem, txn if since == OWN else 0, buf, fragment, rowid, row, out, place, state)
@@ -177,7 +200,7 @@ def read_at(mem, view, txn, buf, with_disk, fragment, rowid, out, place, state):
         return A.ST_MISSING
     if with_disk:
         return write_version_whole(mem, fragment, rowid, at, source, out, place, state)
-    return write_version(mem, at, out, place)
+    return write_version(mem, txn, at, out, place)
 
 
 @helper
@@ -185,8 +208,8 @@ def page_at(mem, view, txn, fragment, rowid):
     """Return the page with the disk part of a row as a reader sees it: PAGE_OF_OWN if the reader needs none, -1 if
     there was no row.
     """
-    row = row_address(mem, fragment, rowid)
-    since = ASK if row == 0 else slot_since(mem, txn, row, mem[view + A.VW_EPOCH] if view != NO_VIEW else 0, view)
+    row, since = slot_of(mem, view, txn, fragment, rowid)
+    rowid &= ~OLD
     if since == GONE or (since == ASK and view == NO_VIEW):
         return -1
     if since == ASK:
@@ -228,7 +251,8 @@ def look_at(mem, view, txn, base, fresh, row_words, emptied, slot):
 @kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64, int64, int64[::1], int64[::1], int64[::1])")
 def scan_rows(mem, fragment, view, txn, buf, is_copied, limit, out, offsets, state):
     """Copy rows, without disk parts, from ROWID state[2] on; count them only if `is_copied` is 0. One call examines
-    about `limit` slots. state: [rows found, words used, next ROWID].
+    about `limit` slots. state: [rows found, words used, next ROWID; with OLD if the row that the slot had is copied,
+    and the one that the transaction has put there is not].
 
     Return OK at the fragment's end, ST_MORE, ST_SPACE - words needed, ST_SPOOLED, ST_DROPPED, or ST_TOO_OLD.
     """
@@ -240,36 +264,51 @@ def scan_rows(mem, fragment, view, txn, buf, is_copied, limit, out, offsets, sta
         return A.ST_TOO_OLD
     looked = 0
     row_words = mem[fragment + A.F_ROW_WORDS]
+    is_half = state[2] & OLD != 0
+    state[2] &= ~OLD
     while state[2] >> 16 < mem[fragment + A.F_PAGES]:
         logical = state[2] >> 16
         base, fresh, emptied, slots = page_slots(mem, fragment, logical, view)
         looked += 1
         for slot in range(state[2] & 0xFFFF, slots):
             if looked >= limit:
+                state[2] |= OLD if is_half else 0
                 return A.ST_MORE
             looked += 1
             rowid = logical << 16 | slot
             since, row = look_at(mem, view, txn, base, fresh, row_words, emptied, slot)
-            at = 0
-            if since == ASK:
+            if not is_half and (since == ASK or is_put_over(mem, row, since, view)):
                 looked += ASKED_SLOTS - 1
                 at, _ = find_version(mem, fragment, rowid, view)
-            if since == SAME or since == OWN or at != 0:
+                if at != 0:
+                    if is_copied:
+                        if state[0] >= offsets.size:
+                            return A.ST_SPACE
+                        words = write_version(mem, txn, at, out, state[1])
+                        if words < 0:
+                            return words
+                        offsets[state[0]] = state[1] + A.ENTRY_WORDS
+                        state[1] += words
+                    state[0] += 1
+                    is_half = True
+                    state[2] = rowid
+            if since == SAME or since == OWN:
                 if is_copied:
-                    if state[0] >= offsets.size:
-                        return A.ST_SPACE
-                    if at != 0:
-                        words = write_version(mem, at, out, state[1])
-                    elif since == OWN:
-                        words = write_own(mem, buf, fragment, rowid, row, out, state[1])
-                    else:
-                        words = write_row(mem, fragment, rowid, row, out, state[1])
+                    words = A.ST_SPACE
+                    if state[0] < offsets.size:
+                        if since == OWN:
+                            words = write_own(mem, buf, fragment, rowid, row, out, state[1])
+                        else:
+                            words = write_row(mem, fragment, rowid, row, out, state[1])
                     if words < 0:
+                        state[2] |= OLD if is_half else 0
                         return words
                     offsets[state[0]] = state[1] + A.ENTRY_WORDS
                     state[1] += words
                 state[0] += 1
+            is_half = False
             state[2] = rowid + 1
+        is_half = False
         state[2] = (logical + 1) << 16
         if looked >= limit:
             return A.ST_MORE
@@ -280,7 +319,7 @@ def scan_rows(mem, fragment, view, txn, buf, is_copied, limit, out, offsets, sta
 def scan_places(mem, fragment, view, txn, limit, rowids, pages, state):
     """List the ROWIDs of rows from state[2] on, and the pages needed to read their disk parts.
 
-    limit and status: as for `scan_rows`; ST_SPACE if the arrays are full. state: [rows found, -, next ROWID].
+    limit, state[2] and status: as for `scan_rows`; ST_SPACE if the arrays are full. state: [rows found, -, next ROWID].
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -290,29 +329,39 @@ def scan_places(mem, fragment, view, txn, limit, rowids, pages, state):
         return A.ST_TOO_OLD
     looked = 0
     row_words = mem[fragment + A.F_ROW_WORDS]
+    is_half = state[2] & OLD != 0
+    state[2] &= ~OLD
     while state[2] >> 16 < mem[fragment + A.F_PAGES]:
         logical = state[2] >> 16
         base, fresh, emptied, slots = page_slots(mem, fragment, logical, view)
         looked += 1
         for slot in range(state[2] & 0xFFFF, slots):
-            if looked >= limit:
-                return A.ST_MORE
-            if state[0] >= rowids.size:
-                return A.ST_SPACE
+            if looked >= limit or state[0] >= rowids.size:
+                state[2] |= OLD if is_half else 0
+                return A.ST_MORE if looked >= limit else A.ST_SPACE
             looked += 1
             rowid = logical << 16 | slot
             since, row = look_at(mem, view, txn, base, fresh, row_words, emptied, slot)
-            page = -1
-            if since == SAME or since == OWN:
-                page = disk_page_of(mem, fragment, row, since == OWN)
-            elif since == ASK:
+            if not is_half and (since == ASK or is_put_over(mem, row, since, view)):
                 looked += ASKED_SLOTS - 1
-                page = page_at(mem, view, txn, fragment, rowid)
-            if page >= 0:
+                page = page_at(mem, view, txn, fragment, rowid | OLD)
+                if page >= 0:
+                    rowids[state[0]] = rowid | OLD
+                    pages[state[0]] = page
+                    state[0] += 1
+                    if since == OWN:
+                        is_half = True
+                        state[2] = rowid
+                        if state[0] >= rowids.size:
+                            state[2] |= OLD
+                            return A.ST_SPACE
+            is_half = False
+            if since == SAME or since == OWN:
                 rowids[state[0]] = rowid
-                pages[state[0]] = page
+                pages[state[0]] = disk_page_of(mem, fragment, row, since == OWN)
                 state[0] += 1
             state[2] = rowid + 1
+        is_half = False
         state[2] = (logical + 1) << 16
         if looked >= limit:
             return A.ST_MORE
@@ -368,19 +417,6 @@ def pages_of_places(mem, view, txn, fragments, rowids, start, stop, pages):
 
 # --- keys -----------------------------------------------------------------------------------------
 @helper
-def has_key(mem, fragment, at, keys, first, words):
-    """Whether the row of a version has this canonical key."""
-    image = at + V.V_ROW + A.ENTRY_WORDS
-    held, held_words = image_key(mem, image, mem[fragment + A.F_FIXED_WORDS], mem[fragment + A.F_KEY_WORDS])
-    if held_words != words:
-        return False
-    for i in range(words):
-        if mem[held + i] != keys[first + i]:
-            return False
-    return True
-
-
-@helper
 def rowid_at(mem, view, txn, fragment, tag, keys, first, words):
     """Return the ROWID of the row that has a key for a reader, -1 if none has."""
     entry = index_find(mem, fragment, tag, keys, first, words)
@@ -393,13 +429,9 @@ def rowid_at(mem, view, txn, fragment, tag, keys, first, words):
             return -1
     if view == NO_VIEW:
         return -1
-    position = mem[key_bucket(mem, fragment, tag)]
-    while position >= mem[A.S_VERSION_TAIL]:
-        at = version_at(mem, position)
-        if mem[at + V.V_FRAGMENT] == fragment and mem[at + V.V_TAG] & V.V_TAG_MASK == tag:
-            if is_shown(mem, at, view) and has_key(mem, fragment, at, keys, first, words):
-                return mem[at + V.V_ROW]
-        position = mem[at + V.V_KEY_LINK]
+    at = find_key(mem, fragment, tag, keys, first, words, view)
+    if at != 0:
+        return mem[at + V.V_ROW] | OLD
     return -1
 
 

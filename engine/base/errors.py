@@ -192,6 +192,12 @@ class LockTimeout(Retryable):
     """
 
 
+class WriteConflict(Retryable):
+    """Another transaction has changed a row since this one began, with `isolation="snapshot"`: `table`, and `key` if it
+    is known.
+    """
+
+
 class RedoOverloaded(Retryable):
     """The REDO log is full and no local checkpoint freed it within `lock_timeout_ms`."""
 

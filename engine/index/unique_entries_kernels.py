@@ -20,6 +20,7 @@ from tidemark.engine.memory.handles_kernels import handle_of
 from tidemark.engine.rows.primary_kernels import candidate, index_insert, index_remove
 from tidemark.engine.rows.rows_kernels import wide_rowid
 from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
+from tidemark.engine.rows.ticks_kernels import is_changed_since
 
 
 @helper
@@ -78,8 +79,8 @@ def remove_entry(mem, index, tag, place):
 @helper
 def find_conflict(mem, txn, buf, index, place, words):
     """Check whether a row conflicts with the key in SIDE_TARGET; some image of the row has the tag of this key. OK,
-    ST_UNIQUE if the row has the key, or ST_BUSY if another transaction holds the row exclusively (X_FRAGMENT, X_ROWID
-    and X_LOCK of `txn` name the lock).
+    ST_UNIQUE if the row has the key, ST_CONFLICT if it has since the view of `txn` was opened, or ST_BUSY if another
+    transaction holds the row exclusively (X_FRAGMENT, X_ROWID and X_LOCK of `txn` name row and lock).
     """
     fragment = fragment_of_place(mem, place)
     if mem[fragment + A.F_DROPPED]:
@@ -97,10 +98,14 @@ def find_conflict(mem, txn, buf, index, place, words):
         held = own_key_words(mem, buf, index, fragment, row, X.SIDE_OTHER)
     else:
         held = slot_key_words(mem, index, place, X.SIDE_OTHER)
-    if held != words:
-        return A.OK
     target = side_part(mem, index, X.SIDE_TARGET)
-    return A.ST_UNIQUE if are_words(mem, side_part(mem, index, X.SIDE_OTHER), mem, target, words) else A.OK
+    if held != words or not are_words(mem, side_part(mem, index, X.SIDE_OTHER), mem, target, words):
+        return A.OK
+    if head & A.LOCK_OP_MASK == 0 and is_changed_since(mem, txn, row):
+        mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment)
+        mem[txn + A.X_ROWID] = rowid_of_place(mem, place)
+        return A.ST_CONFLICT
+    return A.ST_UNIQUE
 
 
 @helper

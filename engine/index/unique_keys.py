@@ -43,6 +43,11 @@ class Lookups:
         """The number of keys."""
         return len(self.lengths)
 
+    def bytes_of(self, row: int) -> bytes:
+        """Return the words of a key as bytes, to be compared with those of others."""
+        start = row * self.stride
+        return bytes(self.words[start : start + int(self.lengths[row])].tobytes())
+
     def part(self, start: int, stop: int) -> Lookups:
         """Return keys [start, stop)."""
         return Lookups(self.words[start * self.stride : stop * self.stride], self.lengths[start:stop], self.stride)

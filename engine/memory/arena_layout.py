@@ -312,9 +312,10 @@ X_LINK = 25  # commit: page of the next chunk to write, or reference of the next
 X_UNDO_PAGE = 27  # page of the last record reserved: the next one on it needs no padding
 X_FREEING = 26  # commit: 1 while chunks of an old disk part are being freed
 X_GENERATION = 28  # S_INDEX_GENERATION when it began: it reserves for and changes indexes up to this one
-X_UNIQUE = 31  # evidence of the last call: unique index that already has the key
+X_UNIQUE = X_PAGE  # evidence of the last call: unique index that already has the key
 X_INDEXED = 29  # most entries of ordered indexes its commit adds and removes
 X_SPOOLED = 30  # not 0: its records go to a file; after ST_SPOOLED, the offset of the record that is in the file only
+X_VIEW = 31  # number of the view by which it reads, 0 for none: it locks no row that has changed since
 
 # --- status codes of kernels --------------------------------------------------------------------
 OK = 0
@@ -341,6 +342,7 @@ ST_DROPPED = -22  # the handle is stale: the table, partition or index was dropp
 ST_TOO_OLD = -20  # a view was closed or abandoned, or has lost a disk part
 ST_CHANGED = -23  # the table has changed since the view was opened: read it through the version store
 ST_UNFINISHED = -24  # the row, or its absence, is part of a large commit that is being applied: wait for its end
+ST_CONFLICT = -25  # another transaction has changed the row since this one's view was opened
 
 # --- local checkpoint of a fragment: values of F_LCP_ACTIVE, words of the shape of its entries -------
 ENTRY_SHAPE_WORDS = 4
@@ -361,4 +363,4 @@ assert TAG_BITS + 1 + ENTRY_TAG_SHIFT == 63, "an index entry stays non-negative"
 assert SEG_BLOCK + SEG_BLOCKS_MAX == SEG_WORDS
 assert (1 << INDEX_DEPTH_MAX) == DIRECTORY_LEAVES * BLOCK_WORDS
 assert TICK_SHIFT + 12 == 63 and TICKS_USED * 4 <= TICK_MASK + 1
-assert X_UNDO_PAGE < TXN_WORDS and X_INDEXED < TXN_WORDS and X_SPOOLED < TXN_WORDS
+assert X_UNDO_PAGE < TXN_WORDS and X_INDEXED < TXN_WORDS and X_VIEW < TXN_WORDS

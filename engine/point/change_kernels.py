@@ -14,6 +14,7 @@ error of a program. Only BROKEN means that the store must fail.
 
 from __future__ import annotations
 
+from tidemark.engine.index.unique_changes_kernels import uniques_of
 from tidemark.engine.index.unique_entries_kernels import fragment_of_place, rowid_of_place
 from tidemark.engine.jit.kernel import helper
 from tidemark.engine.jit.objects_kernels import clear_error, is_none, is_null, left, object_kernel
@@ -44,6 +45,13 @@ NO_SLOT = 0  # numbers of transactions in the lock table begin at 1
 def is_current(mem, plan):
     """Whether the plan knows all indexes."""
     return plan[U.U_GENERATION] == mem[A.S_INDEX_GENERATION]
+
+
+@helper
+def has_uniques(mem, plan):
+    """Whether the plan's table has unique indexes, whose keys the general path compares with those of a view."""
+    table = table_of(mem, plan)
+    return table == 0 or uniques_of(mem, mem[mem[table + A.T_FRAGMENT_LIST]]) != 0
 
 
 @helper
@@ -199,7 +207,7 @@ def change_row(
 )
 def change_seen(mem, plan, txn, buf, shown, image, mode, what, changes, where, trees, given, bound, rows, work):
     """Make a change in an open transaction, see `change_row`."""
-    if not is_current(mem, plan):
+    if not is_current(mem, plan) or (shown.size > 1 and has_uniques(mem, plan)):
         return LEFT
     keys = key_words()
     values = key_words()
@@ -224,7 +232,7 @@ def get_locked(mem, plan, txn, buf, shown, image, key, program, rows, work):
     if is_null(made):
         clear_error()
         return left()
-    if not is_current(mem, plan):
+    if not is_current(mem, plan) or shown.size > 1:
         return leave(made)
     keys = key_words()
     status, fragment, rowid = touch(mem, plan, txn, buf, key, keys, A.MODE_LOCK)

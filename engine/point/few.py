@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemark.engine.access import batch_operations, conditional_changes, unique_upserts
-from tidemark.engine.access.own_changes import has_changed
+from tidemark.engine.access.own_changes import shows_others
 from tidemark.engine.base.out_of_memory import memory_error
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
@@ -280,7 +280,7 @@ def _change_where(txn: Transaction, table: Table, mode: int, changes: Any, where
     bound = program_of(plan, mode, changes, where) if found is not None and found.is_sound else None
     if found is None or bound is None:
         return None
-    rows = found.rows(table, False, None, txn if has_changed(txn, table) else None)
+    rows = found.rows(table, False, None, txn if shows_others(txn, table) else None)
     if rows is ...:
         return None
     program, plain = bound

@@ -4,7 +4,7 @@ Each kernel returns the row, None, or ... for a call that is left to the general
 know, another version of the table, an unfinished large commit (ADR 0030), an image in the spool file, a chained var
 part, a value that cannot be made.
 
-shown: a word with the newest epoch that the transaction was shown.
+shown: a word with the newest epoch that the transaction was shown; the number of its view, if it has one.
 """
 
 # mypy: ignore-errors
@@ -37,7 +37,7 @@ from tidemark.engine.rows import columns_layout as K
 from tidemark.engine.rows.primary_kernels import entry_rowid, index_find, tag_of
 from tidemark.engine.rows.rows_kernels import known_row_address
 from tidemark.engine.rows.side_pages_kernels import var_of
-from tidemark.engine.rows.ticks_kernels import is_unfinished, seen_absent, seen_unfinished
+from tidemark.engine.rows.ticks_kernels import is_row_after, is_unfinished, seen_absent, seen_unfinished, view_of
 from tidemark.engine.rows.var_parts_kernels import chunk_address
 from tidemark.engine.schema.partitions_kernels import fragment_of
 
@@ -137,6 +137,15 @@ def note_shown(mem, shown, status, row):
 
 
 @helper
+def is_left(mem, shown, status, row):
+    """Whether the general path must answer: the transaction has a view, and it may show something else."""
+    if shown.size == 1:
+        return False
+    view = view_of(mem, shown[1])
+    return status != FOUND or view == 0 or is_row_after(mem, view, row)
+
+
+@helper
 def index_words(mem, index, plan, key, octets, words):
     """Write the key words of a key of the plan's unique index; return their number, 0 if the key was not read."""
     first = plan[U.U_KEY]
@@ -221,6 +230,8 @@ def get_seen(mem, plan, txn, buf, shown, key):
     if words == 0 or table == 0:
         return leave(made)
     status, fragment, row = find_row(mem, table, keys, words)
+    if is_left(mem, shown, status, row):
+        return leave(made)
     if status == FOUND:
         status = fill_seen(made, mem, plan, txn, buf, fragment, row)
     note_shown(mem, shown, status, row)
@@ -252,6 +263,8 @@ def get_by_unique_seen(mem, plan, txn, buf, shown, key):
     octets = key_words()
     words = key_words()
     status, fragment, row = find_by_index(mem, plan, key, octets, words, txn, buf)
+    if is_left(mem, shown, status, row):
+        return leave(made)
     if status == FOUND:
         status = fill_seen(made, mem, plan, txn, buf, fragment, row)
     note_shown(mem, shown, status, row)

@@ -142,6 +142,16 @@ def view_of(mem, view):
 
 
 @helper
+def is_changed_since(mem, txn, row):
+    """Whether a transaction reads by a view that does not show a row as it is; also if the view was abandoned."""
+    view = mem[txn + A.X_VIEW]
+    if view == 0:
+        return False
+    at = view_of(mem, view)
+    return at == 0 or is_row_after(mem, at, row)
+
+
+@helper
 def check_view(mem, view, table):
     """Return OK if a view shows all rows of a table as they are, or if view is 0; else ST_CHANGED or ST_TOO_OLD."""
     if view == 0:

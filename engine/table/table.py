@@ -282,6 +282,17 @@ class Table:
         while drop_fragment_extents(self.mem, fragment, EXTENTS_PER_CALL) == ST_MORE:
             pass
 
+    def view_for(self, txn: Any) -> Any:
+        """Return the view by which a call reads, for `with`: that of the transaction, or one of the present moment.
+        Raises: as `Views.open`.
+        """
+        return self.views.open(self.handle) if txn is None or txn.view is None else txn.view
+
+    def check(self) -> None:
+        """Raise NoSuchTable if the table was dropped since the caller got it."""
+        if self.is_dropped:
+            raise self.gone()
+
     def gone(self) -> NoSuchTable:
         """Return the error for a caller of a dropped table."""
         return NoSuchTable(f"table {self.name} was dropped; see tables()", table=self.name)

@@ -21,7 +21,7 @@ from tidemark.engine.memory.pool_kernels import take_cell
 from tidemark.engine.rows.primary_kernels import index_insert, index_remove
 from tidemark.engine.rows.rows_kernels import free_slot, known_row_address, take_slot
 from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var, var_of, words_of_var
-from tidemark.engine.rows.ticks_kernels import is_unfinished
+from tidemark.engine.rows.ticks_kernels import is_changed_since, is_unfinished
 from tidemark.engine.rows.var_parts_kernels import free_var, take_var
 from tidemark.engine.txn.before_images_kernels import log_before_image
 
@@ -428,6 +428,16 @@ def busy(mem, txn, fragment, rowid, head):
 
 
 @helper
+def conflict(mem, txn, fragment, rowid):
+    """Store in the transaction descriptor the row that another transaction has changed, fragment 0 if it is gone;
+    return ST_CONFLICT.
+    """
+    mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment) if fragment != 0 else 0
+    mem[txn + A.X_ROWID] = rowid
+    return A.ST_CONFLICT
+
+
+@helper
 def check_row(mem, txn, fragment, rowid, row, mode):
     """Check whether INSERT, WRITE or UPDATE may change a row that has an index entry: OK, or OP_REINSERT if this
     transaction has deleted it, or a status code.
@@ -435,6 +445,8 @@ def check_row(mem, txn, fragment, rowid, row, mode):
     head = mem[row]
     if is_unfinished(mem, row):
         return A.ST_UNFINISHED
+    if (head & A.LOCK_MASK == 0 or head & A.LOCK_SHARED) and is_changed_since(mem, txn, row):
+        return conflict(mem, txn, fragment, rowid)
     if head & A.LOCK_MASK == 0:
         return A.ST_DUPLICATE if mode == A.MODE_INSERT else A.OK
     if mode == A.MODE_INSERT and head & A.LOCK_SHARED:

@@ -18,7 +18,7 @@ from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.key_groups_kernels import AHEAD_ROWS, HINT_MASK, HINT_SHIFT, confirmed, look_ahead
 from tidemark.engine.rows.primary_kernels import ask_for_buckets, entry_rowid, image_key, index_find, tag_of
 from tidemark.engine.rows.rows_kernels import known_row_address, row_address
-from tidemark.engine.rows.ticks_kernels import is_unfinished, seen_absent
+from tidemark.engine.rows.ticks_kernels import is_changed_since, is_unfinished, seen_absent
 from tidemark.engine.schema.partitions_kernels import fragment_of
 from tidemark.engine.txn.changes_kernels import (
     add_operation,
@@ -26,6 +26,7 @@ from tidemark.engine.txn.changes_kernels import (
     cancel_delete,
     change_row,
     check_row,
+    conflict,
     reserve_row,
     set_lock,
     touch_delete,
@@ -33,6 +34,7 @@ from tidemark.engine.txn.changes_kernels import (
     touch_update,
 )
 from tidemark.engine.txn.disk_changes_kernels import change_disk_row, delete_disk_row, reserve_disk_row
+from tidemark.engine.txn.versions_kernels import is_gone_since
 
 _hints = stack_words(AHEAD_ROWS)
 
@@ -91,6 +93,8 @@ def put_each(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
             status = put_existing(mem, txn, buf, fragment, entry_rowid(mem, entry), images, at, mode, disk)
         elif seen_absent(mem) == A.ST_UNFINISHED:
             status = A.ST_UNFINISHED
+        elif is_gone_since(mem, txn, fragment, tag, images, first, words):
+            status = conflict(mem, txn, 0, 0)
         elif mode == A.MODE_UPDATE or mode == A.MODE_UPDATE_KEPT:
             status = A.ST_MISSING
         elif disk is not None:
@@ -161,6 +165,8 @@ def touch_row(mem, txn, buf, fragment, rowid, mode, disk):
             return busy(mem, txn, fragment, rowid, head)
         if own_kind(mem, row) == L.KIND_DELETE:
             return A.ST_MISSING
+    elif is_changed_since(mem, txn, row):
+        return conflict(mem, txn, fragment, rowid)
     if mode == A.MODE_FIND:
         busy(mem, txn, fragment, rowid, head)
         return A.OK
@@ -171,6 +177,17 @@ def touch_row(mem, txn, buf, fragment, rowid, mode, disk):
             return delete_disk_row(mem, txn, buf, fragment, rowid, row)
         return touch_delete(mem, txn, buf, fragment, rowid, row)
     return touch_lock(mem, txn, fragment, rowid, row)
+
+
+@helper
+def absent(mem, table, txn, keys, first, words):
+    """Return the status of a key that no row has: ST_MISSING, ST_UNFINISHED or ST_CONFLICT."""
+    if mem[txn + A.X_VIEW] != 0:
+        fragment = fragment_of(mem, table, keys, first, words)
+        tag = tag_of(keys, first, words, mem[table + A.T_SEED])
+        if fragment != 0 and is_gone_since(mem, txn, fragment, tag, keys, first, words):
+            return conflict(mem, txn, 0, 0)
+    return seen_absent(mem)
 
 
 @helper
@@ -193,7 +210,7 @@ def touch_each(mem, table, txn, buf, keys, offsets, stride, start, stop, mode, d
         if entry != 0:
             status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode, disk)
         else:
-            status = seen_absent(mem)
+            status = absent(mem, table, txn, keys, first, words)
         mem[txn + A.X_ROW] = i
         if status != A.OK:
             return status
@@ -238,7 +255,7 @@ def touch_int_key(mem, table, txn, buf, key, mode):
         entry = index_find(mem, fragment, tag_of(buf, 0, 1, mem[table + A.T_SEED]), buf, 0, 1)
     mem[txn + A.X_ROW] = 0
     if entry == 0:
-        return seen_absent(mem)
+        return absent(mem, table, txn, buf, 0, 1)
     status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode, None)
     return mem[txn + A.X_USED] if status == A.OK else status
 

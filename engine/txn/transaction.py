@@ -93,6 +93,7 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.locks import Place
     from tidemark.engine.txn.resources import Resources
     from tidemark.engine.txn.spool import Reference
+    from tidemark.engine.txn.views import View
 
 get_ident = threading.get_ident
 
@@ -137,6 +138,8 @@ class Transaction:
         "store",
         "thread",
     )
+
+    view: View | None = None  # None: each call reads what is committed when it begins
 
     # From its begin on:
     mem: Words

@@ -19,7 +19,7 @@ from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log.own_images_kernels import entry_words, write_entry
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
-from tidemark.engine.rows.primary_kernels import row_tag
+from tidemark.engine.rows.primary_kernels import image_key, row_tag
 from tidemark.engine.rows.rows_kernels import map_get
 from tidemark.engine.rows.ticks_kernels import adds_only, enter_epoch, is_after, tick_of, view_of
 from tidemark.engine.txn import versions_layout as V
@@ -130,15 +130,16 @@ def add_view(mem, epoch, tick, skipped, table):
 
 @kernel("int64(int64[::1], int64, int64, int64[::1])")
 def open_view(mem, table, epoch, out):
-    """Open a view of what is committed now in a table. epoch: the open one. out: [number of the view, head of the
-    ring].
+    """Open a view of what is committed now in a table, or in all of them if `table` is 0. epoch: the open one. out:
+    [number of the view, head of the ring].
 
     Return OK; ST_SPACE if too many are open; ST_MORE if the epoch must be closed first, since it has too few ticks
     left; ST_UNFINISHED if a large commit that changes rows is being applied; ST_DROPPED.
     """
-    table = descriptor_of(mem, table)
-    if table == 0:
-        return A.ST_DROPPED
+    if table != 0:
+        table = descriptor_of(mem, table)
+        if table == 0:
+            return A.ST_DROPPED
     enter_epoch(mem, epoch)
     if mem[A.S_TICK] >= A.TICKS_USED:
         return A.ST_MORE
@@ -308,6 +309,42 @@ def find_version(mem, fragment, rowid, view):
                 return (at, source) if is_shown(mem, at, view) else (0, 0)
         position = mem[at + V.V_ROW_LINK]
     return 0, 0
+
+
+@helper
+def has_key(mem, fragment, at, keys, first, words):
+    """Whether the row of an entry has this canonical key."""
+    image = at + V.V_ROW + A.ENTRY_WORDS
+    held, held_words = image_key(mem, image, mem[fragment + A.F_FIXED_WORDS], mem[fragment + A.F_KEY_WORDS])
+    if held_words != words:
+        return False
+    for i in range(words):
+        if mem[held + i] != keys[first + i]:
+            return False
+    return True
+
+
+@helper
+def find_key(mem, fragment, tag, keys, first, words, view):
+    """Return the address of the entry with a key that a view, given by its address, shows; 0 if there is none."""
+    position = mem[key_bucket(mem, fragment, tag)]
+    while position >= mem[A.S_VERSION_TAIL]:
+        at = version_at(mem, position)
+        if mem[at + V.V_FRAGMENT] == fragment and mem[at + V.V_TAG] & V.V_TAG_MASK == tag:
+            if is_shown(mem, at, view) and has_key(mem, fragment, at, keys, first, words):
+                return at
+        position = mem[at + V.V_KEY_LINK]
+    return 0
+
+
+@helper
+def is_gone_since(mem, txn, fragment, tag, keys, first, words):
+    """Whether a transaction reads by a view that shows a row with a key that no row has any more."""
+    view = mem[txn + A.X_VIEW]
+    if view == 0:
+        return False
+    at = view_of(mem, view)
+    return at == 0 or find_key(mem, fragment, tag, keys, first, words, at) != 0
 
 
 # --- keeping --------------------------------------------------------------------------------------

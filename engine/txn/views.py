@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.txn.epoch import EpochClock
 
+V = TypeVar("V", bound="View")
 CUT_ENTRIES = 2_000  # per kernel call: each is a cache line
 UNFINISHED_POLL_SECONDS = 0.000_5
 
@@ -56,6 +57,8 @@ class View:
     """A view for one call; use it in a `with` block, or call `close`."""
 
     __slots__ = ("_words", "mem")
+
+    lost = "the call cannot show one state of the table any more"
 
     def __init__(self, mem: Words) -> None:
         self.mem = mem
@@ -92,8 +95,7 @@ class View:
         if find_view(self.mem, self.view) != OK:
             lost = "the rows changed since it began do not fit into snapshot_memory"
         raise SnapshotTooOld(
-            f"the call cannot show one state of the table any more: {lost}; run it again, read less in one call, or"
-            " open the store with a larger snapshot_memory"
+            f"{self.lost}: {lost}; run it again, read less in one call, or open the store with a larger snapshot_memory"
         )
 
     def close(self) -> None:
@@ -128,7 +130,10 @@ class Views:
 
         Raises: LockTimeout, LimitExceeded, StoreFailed.
         """
-        view = View(self._mem)
+        return self.opened(View(self._mem), table)
+
+    def opened(self, view: V, table: int) -> V:
+        """Open a view for `open`, of all tables if `table` is 0; return it. Raises: as `open`."""
         if self.epochs is None:
             return view
         while (status := view.open(table, self.epochs.current)) not in (OK, ST_DROPPED):

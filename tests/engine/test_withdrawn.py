@@ -155,7 +155,7 @@ def test_sums_skip_a_partition_that_was_dropped_meanwhile(db: tm.Database, monke
 
 
 def test_calls_on_a_table_that_is_dropped_on_the_way_find_it_gone(db: tm.Database, monkeypatch: Any) -> None:
-    """Story: `check_table`, then a kernel on the table's address: `drop_table` came between."""
+    """Story: a check of the table, then a kernel on the table's address: `drop_table` came between."""
     table = db.parts.store.table("t")
     db.drop_table("t")
     monkeypatch.setattr(type(table), "is_dropped", False)

@@ -17,6 +17,7 @@ from tidemark.remote.links import Address, Links
 from tidemark.remote.table import RemoteTable
 from tidemark.remote.transaction import RemoteTransaction
 from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_address
+from tidemark.session import READ_COMMITTED, Isolation
 from tidemark.shared_calls import RunsTransactions, TableCreation
 
 TIMEOUT_MS = 10_000
@@ -73,10 +74,12 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
         self.links.close()
 
     # --- transactions ----------------------------------------------------------------------------
-    def transaction(self, log_exclusive_reads: bool | None = None) -> RemoteTransaction:
+    def transaction(
+        self, log_exclusive_reads: bool | None = None, *, isolation: Isolation = READ_COMMITTED
+    ) -> RemoteTransaction:
         """Begin a transaction of this thread at the primary; use it with `with`.
 
-        log_exclusive_reads: as for `Database.transaction`.
+        log_exclusive_reads, isolation: as for `Database.transaction`.
 
         After its commit the changes are durable at every live node of the group, with `durability="commit"`.
 
@@ -91,7 +94,7 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
             >>> remote["item"].get(1).stock
             9
         """
-        return RemoteTransaction(self.links, self._definition, log_exclusive_reads)
+        return RemoteTransaction(self.links, self._definition, log_exclusive_reads, isolation)
 
     def _definition(self, table: str) -> TableDefinition:
         found: TableDefinition = self.links.read(["definition", table])

@@ -22,6 +22,7 @@ from tidemark.engine.base.ids import LAST_EPOCH, NO_EPOCH
 from tidemark.engine.store.outcome import is_open
 from tidemark.engine.txn.locks import LockTable, Served
 from tidemark.scans import Scan
+from tidemark.session import READ_COMMITTED, Isolation
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -242,11 +243,11 @@ class Executor:
             self._end_call()
 
     # --- transactions ----------------------------------------------------------------------------
-    def _begin(self, log_exclusive_reads: bool | None = None) -> int:
+    def _begin(self, log_exclusive_reads: bool | None = None, isolation: Isolation = READ_COMMITTED) -> int:
         self._gate.writing()
         self.close()
         self._savepoints.clear()
-        self._txn = self._db.transaction(log_exclusive_reads)
+        self._txn = self._db.transaction(log_exclusive_reads, isolation=isolation)
         if self._served is not None:
             self._txn.store.locks.served[self._txn.txid] = self._served
         return self._txn.txid

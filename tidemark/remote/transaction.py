@@ -24,7 +24,7 @@ from tidemark.remote.executor import FINAL_OUTCOME, OPEN
 from tidemark.remote.forwarded import forwarded
 from tidemark.remote.scan import RemoteScan, scan_arguments
 from tidemark.scans import By, ByIndex, grouping
-from tidemark.session import Lock, Transaction, check_lock
+from tidemark.session import READ_COMMITTED, Isolation, Lock, Transaction, check_lock, is_own_view
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
@@ -51,7 +51,11 @@ class RemoteTransaction:
     """
 
     def __init__(
-        self, links: Links, definition: Callable[[str], TableDefinition], log_exclusive_reads: bool | None = None
+        self,
+        links: Links,
+        definition: Callable[[str], TableDefinition],
+        log_exclusive_reads: bool | None = None,
+        isolation: Isolation = READ_COMMITTED,
     ) -> None:
         """Begin. Raises: PeerTimeout if no node executes transactions; StoreFailed, Retryable as in the other
         process.
@@ -59,10 +63,13 @@ class RemoteTransaction:
         self._links = links
         self._definition = definition
         self._thread = threading.get_ident()
-        self._address, self.link, self.txid = self._begun(log_exclusive_reads)
+        is_plain = not is_own_view(isolation)  # which an older version knows too
+        self._address, self.link, self.txid = self._begun(
+            [log_exclusive_reads] if is_plain else [log_exclusive_reads, isolation]
+        )
         self.is_ended = False
 
-    def _begun(self, log_exclusive_reads: bool | None) -> tuple[Address, CallLink, int]:
+    def _begun(self, options: list[Any]) -> tuple[Address, CallLink, int]:
         """Return a link to the primary with an open transaction."""
         links = self._links
 
@@ -70,7 +77,7 @@ class RemoteTransaction:
             address = links.known_primary()
             link = links.link(address)
             try:
-                return address, link, link.ask(["begin", log_exclusive_reads])
+                return address, link, link.ask(["begin", *options])
             except BaseException:
                 links.put_back(address, link)
                 links.forget(address)
