@@ -20,8 +20,9 @@ that most steps do something and some must be refused. `judge.run(steps)` carrie
 
 *Histories* (`histories`, `anomalies`, `killed`). Concurrent clients append to lists and read them in transactions, move
 money, and write one number into all rows of a table; threads, clients over TCP of a process that is killed, clients of
-a node group whose processes are killed. The record is checked for G0, G1a, G1b, G1c, OTV, torn scans, half commits,
-stale and non-monotonic reads, reads that a kill takes back, and for lost and resurrected writes.
+a node group whose processes are killed. Some transactions read and write without locks, with a view of their own. The
+record is checked for G0, G1a, G1b, G1c, OTV, G-single (of those), torn scans, half commits, stale and non-monotonic
+reads, reads that a kill takes back, and for lost and resurrected writes.
 
 *Groups* (`groups`). Commands of three nodes are killed, stopped, started again without their directory or with a disk
 that hangs, and clients hang in transactions, in random order. Acknowledged writes must stay, one group alone

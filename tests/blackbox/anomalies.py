@@ -4,7 +4,8 @@ Every value that is appended is unique in the history. So the longest list that 
 appends of a key were carried out, and each read says which of them it saw. Names are Adya's: G0 (cycles of writes), G1a
 (a read of what was rolled back), G1b (a read of what was changed again before the commit), G1c (cycles of writes and
 reads). OTV is a violation of the monotonic atomic view: a transaction that saw one change of another later misses
-another change of it.
+another change of it. G-single is one that did not see a change, and saw one that came after it: only transactions with
+`isolation="snapshot"` must not. A lost update (P4) is a lost write.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ class Recorded:
     outcome: str = UNKNOWN
     begin: float = 0.0
     end: float = 0.0
+    is_snapshot: bool = False
 
     def appended(self) -> Iterable[tuple[Any, Any]]:
         return ((key, value) for kind, key, value in self.operations if kind == APPEND)
@@ -51,7 +53,9 @@ def check(history: Sequence[Recorded], final: Mapping[Any, tuple[Any, ...]]) -> 
     orders = _orders(history, final, found)
     found += _lost_and_resurrected(history, final, writer)
     found += _bad_reads(history, writer)
-    found += _cycles(history, orders, writer)
+    writes, reads = _dependencies(history, orders, writer)
+    found += _cycles(history, writes, reads)
+    found += _skewed(history, orders, writer, writes, reads)
     found += _non_monotonic(history)
     found += _atomic_view(history, orders, writer)
     found += _stale(history)
@@ -131,10 +135,13 @@ def _bad_reads(history: Sequence[Recorded], writer: Mapping[Any, Recorded]) -> l
     return found
 
 
-def _cycles(
+Edges = Mapping[int, set[int]]
+
+
+def _dependencies(
     history: Sequence[Recorded], orders: Mapping[Any, tuple[Any, ...]], writer: Mapping[Any, Recorded]
-) -> list[Anomaly]:
-    """G0 and G1c."""
+) -> tuple[Edges, Edges]:
+    """Return, for each transaction, those that wrote right after it, and those that read what it wrote."""
     writes: dict[int, set[int]] = defaultdict(set)
     reads: dict[int, set[int]] = defaultdict(set)
     for key, values in orders.items():
@@ -149,10 +156,15 @@ def _cycles(
             made = writer.get((key, values[-1])) if values else None
             if made is not None and made is not txn:
                 reads[id(made)].add(id(txn))
+    return writes, reads
+
+
+def _cycles(history: Sequence[Recorded], writes: Edges, reads: Edges) -> list[Anomaly]:
+    """G0 and G1c."""
     found = []
     if cycle := _cycle(writes):
         found.append(Anomaly("G0", f"{len(cycle)} transactions wrote before each other in a circle"))
-    both = {each: writes[each] | reads[each] for each in {*writes, *reads}}
+    both = _both(writes, reads)
     if not found and (cycle := _cycle(both)):
         named = {id(txn): txn for txn in history}
         shown = [named[each].operations[:4] for each in cycle[:3]]
@@ -160,7 +172,52 @@ def _cycles(
     return found
 
 
-def _cycle(edges: Mapping[int, set[int]]) -> list[int]:
+def _both(writes: Edges, reads: Edges) -> dict[int, set[int]]:
+    return {each: writes.get(each, set()) | reads.get(each, set()) for each in {*writes, *reads}}
+
+
+def _skewed(
+    history: Sequence[Recorded],
+    orders: Mapping[Any, tuple[Any, ...]],
+    writer: Mapping[Any, Recorded],
+    writes: Edges,
+    reads: Edges,
+) -> list[Anomaly]:
+    """G-single of snapshots: nothing that one has missed comes before what it has seen."""
+    places = {(key, value): place for key, values in orders.items() for place, value in enumerate(values)}
+    before: dict[int, set[int]] = defaultdict(set)
+    for each, later in _both(writes, reads).items():
+        for other in later:
+            before[other].add(each)
+    named = {id(txn): txn for txn in history}
+    found = []
+    for txn in history:
+        if not txn.is_snapshot or txn.outcome != COMMITTED:
+            continue
+        own = {value for _, value in txn.appended()}
+        shown: dict[Any, int] = {}
+        todo: list[int] = []
+        for key, values in txn.reads():
+            others = [value for value in values if value not in own]
+            shown[key] = len(others)
+            made = writer.get((key, others[-1])) if others else None
+            if made is not None:
+                todo.append(id(made))
+        seen: set[int] = set()
+        while todo:
+            each = todo.pop()
+            if each in seen or each == id(txn):
+                continue
+            seen.add(each)
+            todo.extend(before.get(each, ()))
+            for key, value in named[each].appended():
+                if key in shown and places.get((key, value), -1) >= shown[key]:
+                    text = f"client {txn.client} read {shown[key]} of {key} and missed {value}, but saw what came after"
+                    found.append(Anomaly("G-single", text))
+    return found
+
+
+def _cycle(edges: Edges) -> list[int]:
     """Return the places of a cycle, none if there is none."""
     state: dict[int, int] = {}
     for start in list(edges):

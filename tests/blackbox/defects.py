@@ -124,6 +124,20 @@ DEFECTS = (
         THREADS,
     ),
     Defect(
+        "a transaction with a view of its own reads what is committed now",
+        "tidemark.engine.table.table",
+        "        return self.views.open(self.handle) if txn is None or txn.view is None else txn.view",
+        "        return self.views.open(self.handle)",
+        THREADS,
+    ),
+    Defect(
+        "a transaction with a view of its own changes rows that were changed since",
+        "tidemark.engine.txn.own_view",
+        "        self.mem[self.desc + X_VIEW] = self.view.view",
+        "        self.mem[self.desc + X_VIEW] = 0",
+        THREADS,
+    ),
+    Defect(
         "the zero bytes that pad a value match no pattern",
         "tidemark.engine.programs.interpreter",
         "            flags |= self._padded(number)\n",

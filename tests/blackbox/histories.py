@@ -92,6 +92,9 @@ class Recorder:
 class Client:
     """One client: a thread with a connection that is made again when it breaks."""
 
+    isolation: Any = "read committed"
+    lock: Any = "exclusive"  # before a list is read to be changed
+
     def __init__(self, number: int, recorder: Recorder, connect: Connect) -> None:
         self.number = number
         self.recorder = recorder
@@ -129,8 +132,8 @@ class Client:
 
     def turn(self) -> None:
         """One transaction on lists."""
-        made = Recorded(self.number, begin=CLOCK.monotonic())
-        txn = self.db.transaction()
+        made = Recorded(self.number, begin=CLOCK.monotonic(), is_snapshot=self.isolation == "snapshot")
+        txn = self.db.transaction(isolation=self.isolation)
         try:
             try:
                 for _ in range(self.rng.randrange(1, 5)):
@@ -168,7 +171,7 @@ class Client:
             row = txn.get(LISTS, key, lock=rng.choice((None, None, "shared")))
             made.operations.append((READ, key, listed(row and row.items)))
             return
-        row = txn.get(LISTS, key, lock="exclusive")
+        row = txn.get(LISTS, key, lock=self.lock)
         value = recorder.value()
         # Noted before it is done: a transaction that is lost may have done it.
         made.operations.append((APPEND, key, value))
@@ -187,6 +190,21 @@ class Appender(Client):
     def turn(self) -> None:
         with suppress(tm.DuplicateKey):
             super().turn()
+
+
+class SnapshotAppender(Appender):
+    """An appender that locks nothing before it writes what it has read: the first committer wins."""
+
+    isolation = "snapshot"
+    lock = None
+
+    def one(self, txn: Any, made: Recorded) -> None:
+        if self.rng.random() < 0.6:  # reads more lists than it changes
+            key = self.recorder.key(self.rng)
+            row = txn.get(LISTS, key)
+            made.operations.append((READ, key, listed(row and row.items)))
+        else:
+            super().one(txn, made)
 
 
 class Reader(Client):
@@ -324,7 +342,9 @@ def of_register(recorder: Recorder, final: Any) -> list[Anomaly]:
     return found
 
 
-ALL: Counter[type[Client]] = Counter({Appender: 3, Reader: 1, Teller: 1, Stamper: 1, Auditor: 1})
+ALL: Counter[type[Client]] = Counter(
+    {Appender: 3, SnapshotAppender: 2, Reader: 1, Teller: 1, Stamper: 1, Auditor: 1},
+)
 
 
 SWITCH_SECONDS = 0.0002

@@ -18,6 +18,7 @@ from tests.blackbox.histories import (
     Reader,
     Recorder,
     Registrar,
+    SnapshotAppender,
     Stamper,
     Teller,
     Watcher,
@@ -32,7 +33,7 @@ from tidemark.recovery.crash_harness.forks import FORKS
 
 OPTIONS: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "32 MiB", "transaction_memory": "64 KiB"}
 KINDS: Counter[type[Client]] = Counter(
-    {Appender: 3, Reader: 1, Teller: 1, Stamper: 1, Auditor: 1, Registrar: 3, Watcher: 3}
+    {Appender: 3, SnapshotAppender: 2, Reader: 1, Teller: 1, Stamper: 1, Auditor: 1, Registrar: 3, Watcher: 3}
 )
 TIMEOUT_MS = 1_000
 START_SECONDS = 60

@@ -14,6 +14,10 @@ def made(client: int, operations: Sequence[Any], outcome: str = COMMITTED, begin
     return Recorded(client, list(operations), outcome, begin, begin + 0.5)
 
 
+def snapshot(client: int, operations: Sequence[Any], begin: float) -> Recorded:
+    return Recorded(client, list(operations), COMMITTED, begin, begin + 2, is_snapshot=True)
+
+
 W1 = made(1, [(APPEND, "x", 1), (APPEND, "y", 2)])
 W2 = made(2, [(APPEND, "x", 3), (APPEND, "y", 4)], begin=1)
 FINAL = {"x": (1, 3), "y": (2, 4)}
@@ -43,6 +47,15 @@ HISTORIES: dict[str, tuple[list[Recorded], dict[Any, tuple[Any, ...]]]] = {
     ),
     "order": ([W1, W2, made(3, [(READ, "x", (3,))], begin=1.1)], FINAL),
     "own writes": ([W1, made(2, [(APPEND, "x", 3), (READ, "x", (1,))])], {"x": (1, 3), "y": (2,)}),
+    "G-single": (
+        [
+            W1,
+            made(2, [(APPEND, "y", 4), (READ, "x", (1, 3))], begin=2),
+            made(4, [(APPEND, "x", 3)], begin=1),
+            snapshot(3, [(READ, "x", (1,)), (READ, "y", (2, 4))], begin=0.6),
+        ],
+        FINAL,
+    ),
     "stale read": ([W1, made(3, [(READ, "x", ())], begin=1)], {"x": (1,), "y": (2,)}),
 }
 
@@ -58,4 +71,5 @@ def test_sound_history_has_none() -> None:
     early = made(4, [(READ, "x", (1,)), (READ, "y", (2,)), (APPEND, "z", 5), (READ, "z", (5,))], begin=0.6)
     lost = made(5, [(APPEND, "x", 6), (APPEND, "y", 7)], UNKNOWN)
     rolled_back = made(6, [(READ, "x", (1,)), (APPEND, "x", 8), (READ, "x", (1, 8))], ABORTED, begin=0.7)
-    assert check([W1, W2, reader, early, lost, rolled_back], {**FINAL, "z": (5,)}) == []
+    fixed = snapshot(7, [(READ, "x", (1,)), (APPEND, "w", 9), (READ, "w", (9,)), (READ, "y", (2,))], begin=0.7)
+    assert check([W1, W2, reader, early, lost, rolled_back, fixed], {**FINAL, "z": (5,), "w": (9,)}) == []
