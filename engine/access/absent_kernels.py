@@ -9,18 +9,15 @@ are found as for rows. The lock has no record and no entry in another index; not
 from __future__ import annotations
 
 from tidemark.engine.jit.kernel import helper, kernel
-from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.own_images_kernels import lock_owner, own_kind
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
-from tidemark.engine.rows.primary_kernels import entry_rowid, image_key, index_find, index_insert, index_remove, tag_of
-from tidemark.engine.rows.rows_kernels import free_slot, known_row_address, take_slot
-from tidemark.engine.rows.side_pages_kernels import is_empty_var, make_side, set_var
+from tidemark.engine.rows.primary_kernels import entry_rowid, image_key, index_find, tag_of
+from tidemark.engine.rows.rows_kernels import known_row_address
 from tidemark.engine.rows.ticks_kernels import is_unfinished, seen_absent
-from tidemark.engine.rows.var_parts_kernels import free_var, take_var
 from tidemark.engine.schema.partitions_kernels import fragment_of
-from tidemark.engine.txn.changes_kernels import add_operation, busy, image_words
+from tidemark.engine.txn.changes_kernels import add_operation, busy, fill_reserved, give_back, image_words, take_new
 
 
 @helper
@@ -29,36 +26,14 @@ def lock_absent_key(mem, txn, fragment, tag, images, at):
     nothing done.
     """
     fixed = mem[fragment + A.F_FIXED_WORDS]
-    has_var = mem[fragment + A.F_HAS_VAR]
-    words = image_words(images, at, fixed, has_var)
-    reference = 0
-    if has_var and not is_empty_var(mem, fragment, words - fixed):
-        reference = take_var(mem, fragment, images, at + fixed, words - fixed)
-        if reference == 0:
-            return A.ST_MEMORY
-    rowid = take_slot(mem, fragment)
+    words = image_words(images, at, fixed, mem[fragment + A.F_HAS_VAR])
+    rowid, reference = take_new(mem, fragment, tag, images, at + fixed, words - fixed)
     if rowid < 0:
-        free_var(mem, fragment, reference)
         return rowid
-    row = known_row_address(mem, fragment, rowid)
-    status = A.OK if reference == 0 else make_side(mem, fragment, row)
-    if status == A.OK:
-        status = index_insert(mem, fragment, tag, rowid)
-    operation = 0
-    if status == A.OK:
-        operation = add_operation(mem, txn, fragment, rowid, A.OP_ABSENT | A.OP_LOCK, 0)
-        if operation == 0:
-            index_remove(mem, fragment, tag, rowid)
-            status = A.ST_MEMORY
-    if status != A.OK:
-        free_slot(mem, fragment, rowid)
-        free_var(mem, fragment, reference)
-        return status
-    mem[row] = (mem[row] & A.KEPT_BITS) | A.RESERVED << A.STATE_SHIFT | operation >> 3
-    move_words(images, at, mem, row + A.ROW_HEADER_WORDS, fixed)
-    if has_var:
-        set_var(mem, fragment, row, reference)
-    mem[fragment + A.F_RESERVED_ROWS] += 1
+    operation = add_operation(mem, txn, fragment, rowid, A.OP_ABSENT | A.OP_LOCK, 0)
+    if operation == 0:
+        return give_back(mem, fragment, tag, rowid, reference)
+    fill_reserved(mem, fragment, known_row_address(mem, fragment, rowid), operation, images, at, reference)
     return A.OK
 
 

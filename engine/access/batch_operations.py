@@ -39,8 +39,6 @@ from tidemark.engine.memory.arena_layout import (
     ST_MORE,
     ST_PARTITION,
     ST_SPACE,
-    ST_SPOOLED,
-    ST_UNFINISHED,
     ST_UNIQUE,
     X_ROW,
     X_USED,
@@ -342,54 +340,30 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
     one instant.
     """
     table.check()
-    is_one_call = keys.count <= READ_SLICE_ROWS and not with_disk
-    if txn is not None and is_one_call:  # not if records of the transaction are in its file only
-        is_one_call = txn.view is None and (not txn.desc or txn.spool is None)
-    if is_one_call:
-        return _read_keys(table, keys, txn, None)
-    with table.view_for(txn) as view:
-        return (
-            snapshot_reads.read_keys(view, table, keys, True, txn) if with_disk else _read_keys(table, keys, txn, view)
-        )
+    with table.view_for(txn, is_one_call=not with_disk and keys.count <= READ_SLICE_ROWS) as view:
+        return snapshot_reads.read_keys(view, table, keys, True) if with_disk else _read_keys(view, table, keys)
 
 
-def _read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, view: View | None) -> tuple[Words, Words, int]:
+def _read_keys(view: View, table: Table, keys: EncodedKeys) -> tuple[Words, Words, int]:
     out = np.empty(max(keys.count * (ENTRY_WORDS + table.format.fixed_words + 8), 1_024), dtype=np.int64)
     offsets = np.empty(keys.count + 1, dtype=np.int64)
     state = np.zeros(3, dtype=np.int64)
     while int(state[2]) < keys.count:
         stop = min(int(state[2]) + READ_SLICE_ROWS, keys.count)
         table.check()
-        desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
-        status = read_rows(
-            table.mem,
-            table.handle,
-            0 if view is None else view.view,
-            desc,
-            buf,
-            keys.keys,
-            keys.key_offsets,
-            keys.key_stride,
-            int(state[2]),
-            stop,
-            out,
-            offsets,
-            state,
-        )
-        if view is None and status not in (OK, ST_DROPPED):
-            state[:] = 0  # start again: the rows must be read by one call
-        if status == ST_SPOOLED and txn is not None:
-            txn.load_spooled()
-        elif status == ST_DROPPED:
+        reader = (table.mem, table.handle, view.view, view.desc, view.buf)
+        given = (keys.keys, keys.key_offsets, keys.key_stride, int(state[2]), stop)
+        status = view.settled(read_rows(*reader, *given, out, offsets, state))
+        if status == ST_DROPPED:
             raise table.gone()
-        elif status == ST_UNFINISHED:
-            table.views.wait()
-        elif view is not None and view.check_status(status) == ST_CHANGED:
+        if status == ST_CHANGED:
             found = int(state[0])
-            more, places, count = snapshot_reads.read_keys(view, table, keys, False, txn, int(state[2]))
+            more, places, count = snapshot_reads.read_keys(view, table, keys, False, int(state[2]))
             used = int(state[1])
             return np.concatenate([out[:used], more]), np.concatenate([offsets[:found], places + used]), found + count
-        elif status != OK:
+        if status != OK and not view.view:
+            state[:] = 0  # start again: the rows must be read by one call
+        if status not in (OK, ST_MORE):
             out = grown(out, int(state[1]), ST_SPACE - status)
     found = int(state[0])
     return out, offsets[:found], found
@@ -453,13 +427,12 @@ def scan(
     """
     table.check()
     with table.view_for(txn) if view is None else nullcontext(view) as shown:
-        yield from scan_from(table, txn, shown, limit, columns, numbers)
+        yield from scan_from(shown, table, limit, columns, numbers)
 
 
 def scan_from(
-    table: Table,
-    txn: Transaction | None,
     view: Shown,
+    table: Table,
     limit: int | None,
     columns: Sequence[str] | None,
     numbers: Sequence[int] | None,
@@ -472,7 +445,7 @@ def scan_from(
         fragment = table.by_number.get(number)
         if fragment is None:
             continue
-        part = fragment_scan(view, table, fragment, with_disk, txn)
+        part = fragment_scan(view, table, fragment, with_disk)
         part.continue_at(first_rowid)
         first_rowid = 0
         while not part.is_end and number in table.by_number and (left is None or left > 0):

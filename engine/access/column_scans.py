@@ -64,9 +64,9 @@ class ColumnScan:
         self._table.check()
         with self._table.view_for(txn) as view:
             for number in numbers:
-                yield from self.fragment_batches(txn, view, number)
+                yield from self.fragment_batches(view, number)
 
-    def fragment_batches(self, txn: Transaction | None, view: Shown, number: int) -> Iterator[ScanBatch | ColumnBatch]:
+    def fragment_batches(self, view: Shown, number: int) -> Iterator[ScanBatch | ColumnBatch]:
         """Yield the accepted rows of a fragment, given by its number, as the view shows them. Raises: as `scan_where`;
         for a snapshot also SnapshotTooOld, SnapshotClosed.
         """
@@ -74,15 +74,13 @@ class ColumnScan:
         state = np.zeros(q.PS_STATE_WORDS, dtype=np.int64)
         status = ST_MORE
         while fragment is not None and status == ST_MORE:
-            batch, status = self._next(txn, view, number, fragment, state)
+            batch, status = self._next(view, number, fragment, state)
             if batch is not None:
                 yield batch
         if status == ST_CHANGED:
-            yield from self._rest(txn, view, number, int(state[q.PS_POSITION]))
+            yield from self._rest(view, number, int(state[q.PS_POSITION]))
 
-    def _next(
-        self, txn: Transaction | None, view: Shown, number: int, fragment: int, state: Words
-    ) -> tuple[ColumnBatch | None, int]:
+    def _next(self, view: Shown, number: int, fragment: int, state: Words) -> tuple[ColumnBatch | None, int]:
         """Return the next rows of a fragment, None if there are none, and ST_MORE; OK at its end; or ST_CHANGED if the
         general path must read the rest.
         """
@@ -99,11 +97,8 @@ class ColumnScan:
         while status == ST_MORE and not state[q.PS_OWN]:
             table.check()
             view.check()
-            if txn is not None:
-                txn.check()
-            desc = 0 if txn is None else txn.desc
-            place = (*pages, fragment, view.view, desc, slots, self._filter, columns.plan, rows_memory())
-            status = view.check_status(int(scan_columns(*place, *columns.elements, state)))
+            place = (*pages, fragment, view.view, view.desc, slots, self._filter, columns.plan, rows_memory())
+            status = view.settled(int(scan_columns(*place, *columns.elements, state)))
             view.advance(number, int(state[q.PS_POSITION]))
         count = int(state[q.PS_ROWS])
         self._text_bytes = columns.sizes(self._text_bytes, count, max(0, ST_SPACE - status))
@@ -116,9 +111,9 @@ class ColumnScan:
             status = ST_MORE
         return (ColumnBatch(columns.batch(self._schema, count)) if count else None), status
 
-    def _rest(self, txn: Transaction | None, view: Shown, number: int, first_rowid: int) -> Iterator[ScanBatch]:
+    def _rest(self, view: Shown, number: int, first_rowid: int) -> Iterator[ScanBatch]:
         """Yield the rows of a fragment from a place on, as the view shows them."""
-        for batch in scan_from(self._table, txn, view, None, self._names, [number], first_rowid):
+        for batch in scan_from(view, self._table, None, self._names, [number], first_rowid):
             if self._running is None:
                 yield batch
                 continue

@@ -8,8 +8,7 @@ ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,9 +26,9 @@ from tidemark.engine.memory.arena_layout import (
     ST_DAMAGED,
     ST_DROPPED,
     ST_MISSING,
+    ST_MORE,
     ST_PAGE,
     ST_SPACE,
-    ST_SPOOLED,
     ST_UNFINISHED,
     VAR_WORDS_MASK,
 )
@@ -41,7 +40,7 @@ from tidemark.engine.schema.row_layout import WORD_BYTES
 if TYPE_CHECKING:
     from tidemark.engine.disk.columns import DiskColumns
     from tidemark.engine.table.table import Table
-    from tidemark.engine.txn.transaction import Transaction
+    from tidemark.engine.txn.views import View
 
 OUT_WORDS = 2_048
 GROUP_PAGES = 64  # pages pinned for one kernel call: about 200 µs of copying
@@ -63,16 +62,14 @@ def grown(out: Words, used: int, needed: int) -> Words:
     return larger
 
 
-def read_entry(table: Table, key: Words, txn: Transaction | None) -> Words | None:
-    """Return a copy of the whole entry of the row with a canonical key, None if there is no such row. The row is as
-    `txn` sees it; without `txn`, as committed.
+def read_entry(table: Table, key: Words, view: View) -> Words | None:
+    """Return a copy of the whole entry of the row with a canonical key, None if there is no such row. view: one that is
+    not open.
 
     Raises: NoSuchTable if the table was dropped, PageDamaged, IoFailed, MemoryExhausted if no frame of the page buffer
     is free.
     """
     disk = table.disk
-    desc = 0 if txn is None else txn.desc
-    buf = NOTHING if txn is None else txn.buf
     place = _outs.pop() if _outs else (np.empty(OUT_WORDS, dtype=np.int64), np.zeros(5, dtype=np.int64))
     out, state = place
     state[4] = 0
@@ -80,7 +77,10 @@ def read_entry(table: Table, key: Words, txn: Transaction | None) -> Words | Non
     was_loaded = False
     try:
         while True:
-            done = read_disk_row(table.mem, table.handle, desc, buf, key, key.size, out, state)
+            done = read_disk_row(table.mem, table.handle, view.desc, view.buf, key, key.size, out, state)
+            if done == ST_UNFINISHED:
+                exchange_pins(disk, held, [])  # the commit may need the frame
+            done = view.settled(done)
             if done > 0:
                 if not state[4] or _complete(table, out, ENTRY_WORDS):
                     return out[:done].copy()
@@ -98,12 +98,7 @@ def read_entry(table: Table, key: Words, txn: Transaction | None) -> Words | Non
                 return None
             elif done == ST_DROPPED:
                 raise table.gone()
-            elif done == ST_SPOOLED and txn is not None:
-                txn.load_spooled()
-            elif done == ST_UNFINISHED:
-                exchange_pins(disk, held, [])  # the commit may need the frame
-                table.views.wait()
-            else:
+            elif done != ST_MORE:
                 out = np.empty(ST_SPACE - done, dtype=np.int64)
     finally:
         _outs.append(place)
@@ -165,10 +160,9 @@ class Gatherer:
     pages: the page of each row, 0 if it has none. words_expected: initial size of the buffer, which grows.
     """
 
-    def __init__(self, table: Table, pages: Words, words_expected: int, txn: Transaction | None) -> None:
+    def __init__(self, table: Table, pages: Words, words_expected: int) -> None:
         self._disk = table.disk
         self._table = table
-        self._txn = txn
         self._order = np.argsort(pages, kind="stable")
         self._sorted = pages[self._order]
         self.out = np.empty(max(words_expected, OUT_WORDS), dtype=np.int64)
@@ -211,12 +205,10 @@ class Gatherer:
                     exchange_pins(self._disk, held, [int(self.state[3])])
                 elif status == ST_DAMAGED:
                     raise self._disk.damaged(int(self.state[3]), self._table.name)
-                elif status == ST_SPOOLED and self._txn is not None:
-                    self._txn.load_spooled()
                 elif status == ST_DROPPED:  # dropped after the rows were found: they are gone
                     self.offsets[self._order[position:stop]] = -1
                     return
-                else:
+                elif status != ST_MORE:
                     self._grow(ST_SPACE - status)
         finally:
             self._disk.release(held)
@@ -228,7 +220,7 @@ class Gatherer:
         for i in np.flatnonzero(self.offsets >= 0):
             image = int(self.offsets[i])
             if int(self.out[image - 1]) & ENTRY_INCOMPLETE and not _complete(self._table, self.out, image):
-                entry = _read_alone(self._table, read, int(i), self.offsets.size, self._txn)
+                entry = _read_alone(self._table, read, int(i), self.offsets.size)
                 used = int(self.state[1])
                 if used + entry.size > self.out.size:
                     self._grow(entry.size)
@@ -237,7 +229,7 @@ class Gatherer:
                 self.state[1] += entry.size
 
 
-def _read_alone(table: Table, read: Read, row: int, count: int, txn: Transaction | None) -> Words:
+def _read_alone(table: Table, read: Read, row: int, count: int) -> Words:
     """Read the complete entry of one row of a batch of `count` alone; empty if it is gone. Raises: as `read_entry`."""
     disk = table.disk
     order = np.array([row], dtype=np.int64)
@@ -256,19 +248,22 @@ def _read_alone(table: Table, read: Read, row: int, count: int, txn: Transaction
             disk.ensure([int(state[3])])
         elif status == ST_DAMAGED:
             raise disk.damaged(int(state[3]), table.name)
-        elif status == ST_SPOOLED and txn is not None:
-            txn.load_spooled()
         elif status == ST_DROPPED:
             return out[:0]
-        else:
+        elif status != ST_MORE:
             out = np.empty(ST_SPACE - status, dtype=np.int64)
 
 
-def read_rowid(table: Table, number: int, rowid: int, txn: Transaction | None) -> Words:
-    """Return the complete entry of one row of fragment `number`, empty if it is gone. Raises: as `read_entry`."""
+def read_rowid(table: Table, number: int, rowid: int, view: View) -> Words:
+    """Return the complete entry of one row of fragment `number`, empty if it is gone. view: one that is not open.
+    Raises: as `read_entry`.
+    """
     fragment = table.by_number.get(number)
     if fragment is None:
         return NOTHING
-    desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
-    fragments, rowids = np.array([fragment], dtype=np.int64), np.array([rowid], dtype=np.int64)
-    return _read_alone(table, partial(read_places, table.mem, 0, desc, buf, 1, fragments, rowids), 0, 1, txn)
+    places = np.array([fragment], dtype=np.int64), np.array([rowid], dtype=np.int64)
+
+    def read(*batch: Any) -> int:
+        return view.settled(read_places(view.mem, 0, view.desc, view.buf, 1, *places, *batch))
+
+    return _read_alone(table, read, 0, 1)

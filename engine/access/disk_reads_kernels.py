@@ -40,6 +40,27 @@ def disk_page_of(mem, fragment, row, mine):
 
 
 @helper
+def copy_disk_part(mem, fragment, rowid, reference, out, at, before, state):
+    """Copy a disk part behind the place of the `before` words of its entry at out[at:]; return (its words, whether only
+    its first words are there), or (ST_SPACE - words needed, or ST_PAGE or ST_DAMAGED with the page in state[3], False).
+    """
+    state[3] = reference >> C.SLOT_BITS
+    if touch_page(mem, mem[mem[fragment + A.F_TABLESPACE] + C.TS_CACHE], reference >> C.SLOT_BITS) == 0:
+        return A.ST_PAGE, False
+    address, here, words, link, stamp = part_on_page(mem, fragment, rowid, reference)
+    if address == 0:
+        return A.ST_DAMAGED, False
+    if at + before + words > out.size:
+        return A.ST_SPACE - before - words, False
+    move_words(mem, address, out, at + before, here)
+    if here < words:
+        out[at + before + here] = link
+        out[at + before + here + 1] = stamp
+        state[4] += 1
+    return words, here < words
+
+
+@helper
 def read_whole(mem, txn, buf, fragment, rowid, row, out, at, state):
     """Read a row with its disk part into out[at:]. Return entry words, ST_MISSING, ST_SPACE - words needed, ST_SPOOLED,
     or ST_PAGE or ST_DAMAGED with the page in state[3]. state[4] counts incomplete entries.
@@ -59,21 +80,11 @@ def read_whole(mem, txn, buf, fragment, rowid, row, out, at, state):
         move_words(buf, own, out, at + before, words)
         return before + words
     reference = mem[reference_at(mem, fragment, row)]
-    state[3] = reference >> C.SLOT_BITS
-    if touch_page(mem, mem[mem[fragment + A.F_TABLESPACE] + C.TS_CACHE], reference >> C.SLOT_BITS) == 0:
-        return A.ST_PAGE
-    address, here, words, link, stamp = part_on_page(mem, fragment, rowid, reference)
-    if address == 0:
-        return A.ST_DAMAGED
-    if at + before + words > out.size:
-        return A.ST_SPACE - before - words
+    words, is_begun = copy_disk_part(mem, fragment, rowid, reference, out, at, before, state)
+    if words < 0:
+        return words
     write_entry(mem, buf, fragment, rowid, row, seen == 2, out, at)
-    move_words(mem, address, out, at + before, here)
-    if here < words:
-        out[at + 2] |= ENTRY_INCOMPLETE
-        out[at + before + here] = link
-        out[at + before + here + 1] = stamp
-        state[4] += 1
+    out[at + 2] |= ENTRY_INCOMPLETE if is_begun else 0
     return before + words
 
 

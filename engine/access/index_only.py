@@ -53,17 +53,16 @@ class IndexOnlyScan(IndexScan):
         status = ST_MORE
         while status == ST_MORE and done < wanted:
             self._table.check()
-            if self._txn is not None:
-                self._txn.check()
+            self._view.check()
             tree, stream = self._index.tree, self._stream
             # The transaction whose changed rows are skipped, and the end of the records of these changes in its buffer.
-            own = (0, 0) if self._txn is None or self._own is None else (self._txn.desc, self._until)
+            own: tuple[int, int] = (0, 0) if self._own is None else (self._view.desc, self._until)
             reader = (tree.mem, tree.handle, self._table.handle, self._view.view, *own, self._wanted)
             place = (stream.cursor, stream.bound, self._reverse, min(CALL_KEYS, wanted - done), places)
             status = int(index_keys(*reader, *place, keys[done * width :], heads[done * 2 :], state))
             if status == ST_DROPPED:
                 raise self._index.gone()
-            if self._view.check_status(status) == ST_CHANGED:
+            if self._view.settled(status) == ST_CHANGED:
                 if not done:
                     return super()._fill(wanted)
                 status = ST_MORE
@@ -100,7 +99,7 @@ def scan_index(
     made = IndexOnlyScan if is_only else IndexScan
     table.check()
     with table.view_for(txn) as view:
-        scans = [made(table, txn, view, index, keys, reverse, limit, names, numbers) for keys in ranges]
+        scans = [made(view, table, index, keys, reverse, limit, names, numbers) for keys in ranges]
         if len(scans) > 1:
             for each in scans:
                 each.gather_own_changes()
@@ -130,7 +129,7 @@ def count_by_index(table: Table, txn: Transaction | None, index: StoredIndex, ke
             table.check()
             tree = index.tree
             place = (tree.mem, tree.handle, table.handle, view.view, cursor, keys.high)
-            status = view.check_status(int(count_entries(*place, CALL_LEAVES, int(_is_everything(keys)), state)))
+            status = view.settled(int(count_entries(*place, CALL_LEAVES, int(_is_everything(keys)), state)))
     if status == ST_DROPPED:
         raise index.gone()
     return None if status == ST_CHANGED else int(state[0])

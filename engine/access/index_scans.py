@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from tidemark.engine.index.stored import StoredIndex
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
-    from tidemark.engine.txn.transaction import Transaction
     from tidemark.engine.txn.views import View
 
 
@@ -35,9 +34,8 @@ class IndexScan:
 
     def __init__(
         self,
-        table: Table,
-        txn: Transaction | None,
         view: View,
+        table: Table,
         index: StoredIndex,
         keys: KeyRange | Bounds,
         reverse: bool = False,
@@ -47,14 +45,14 @@ class IndexScan:
     ) -> None:
         """Prepare the scan. numbers: fragments whose rows are requested; None: all."""
         self._table = table
-        self._txn = txn
+        self._txn = view.txn
         self._view = view
         self._index = index
         self._reverse = reverse
         self._left = limit
         self._with_disk = table.format.needs_disk(columns)
         self._wanted = wanted_fragments(table, numbers)
-        self._stream = SnapshotIndexScan(view, table, index, keys, reverse, None, columns, None, numbers, txn)
+        self._stream = SnapshotIndexScan(view, table, index, keys, reverse, None, columns, None, numbers)
         self._own: OwnChanges | None = None
         self._until = 0
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -69,10 +68,9 @@ def read_columns_by_key(
     sizes = [TEXT_BYTES] * len(shape.places)
     made = shape.few.another() if keys.count <= FEW_KEYS else Columns(shape.places, keys.count, sizes)
     hints = np.empty(keys.count, dtype=np.int64)
-    is_one_call = keys.count <= SLICE_KEYS and (txn is None or txn.view is None)  # which reads at one instant
-    with nullcontext() if is_one_call else table.view_for(txn) as view:
+    with table.view_for(txn, is_one_call=keys.count <= SLICE_KEYS) as view:
         while True:
-            count, status = _read(table, keys, txn, view, made, hints)
+            count, status = _read(view, table, keys, made, hints)
             if status == OK:
                 return made.batch(shape.schema, count)
             if status > ST_SPACE:
@@ -83,21 +81,17 @@ def read_columns_by_key(
             made = Columns(shape.places, keys.count, sizes)
 
 
-def _read(
-    table: Table, keys: EncodedKeys, txn: Transaction | None, view: View | None, made: Columns, hints: Words
-) -> tuple[int, int]:
+def _read(view: View, table: Table, keys: EncodedKeys, made: Columns, hints: Words) -> tuple[int, int]:
     """Return (rows read, status of the kernel)."""
     mem = table.mem
     pages = (mem, mem.view(np.int32), mem.view(np.int16), mem.view(np.uint8))
     state = np.zeros(q.PS_STATE_WORDS, dtype=np.int64)
-    shown = 0 if view is None else view.view
-    desc = 0 if txn is None else txn.desc
     status, start = OK, 0
     while status == OK and start < keys.count:
         table.check()
         stop = min(start + SLICE_KEYS, keys.count)
         given = (keys.keys, keys.key_offsets, keys.key_stride, start, stop, hints)
-        place = (*pages, table.handle, shown, desc)
+        place = (*pages, table.handle, view.view, view.desc)
         status = int(read_columns(*place, *given, made.plan, rows_memory(), *made.elements, state))
         start = stop
     return int(state[q.PS_ROWS]), status

@@ -54,8 +54,8 @@ def look_up(
         yield from _in_order(table, ScanBatch(*found), numbers)
         return
     with table.view_for(txn) as view:
-        for batch in _in_order(table, _shown(table, txn, lookup, view, True), numbers):
-            yield from _with_disk_parts(table, txn, batch, view)
+        for batch in _in_order(table, _shown(view, table, lookup, True), numbers):
+            yield from _with_disk_parts(view, table, batch)
 
 
 def look_up_in(
@@ -68,7 +68,7 @@ def look_up_in(
     """
     snapshot.check()
     try:
-        found = _shown(table, None, lookup, snapshot, False)
+        found = _shown(snapshot, table, lookup, False)
     except (Unfinished, NoSuchTable):
         return None
     if lookup.index is not None and any(
@@ -78,21 +78,21 @@ def look_up_in(
     batches = _in_order(table, found, numbers)
     if not table.format.needs_disk(names):
         return batches
-    return (each for batch in batches for each in _with_disk_parts(table, None, batch, snapshot))
+    return (each for batch in batches for each in _with_disk_parts(snapshot, table, batch))
 
 
-def _shown(table: Table, txn: Transaction | None, lookup: Lookup, view: Shown, waits: bool) -> ScanBatch:
+def _shown(view: Shown, table: Table, lookup: Lookup, waits: bool) -> ScanBatch:
     """Return the rows that a view shows, without disk parts. waits: for a large commit, see `find`."""
     if lookup.index is None:
-        return ScanBatch(*snapshot_reads.read_keys(view, table, _primary_keys(table, lookup.keys), False, txn))
+        return ScanBatch(*snapshot_reads.read_keys(view, table, _primary_keys(table, lookup.keys), False))
     keys = _unique_keys(lookup.index.tree.shape, lookup.keys)
-    return ScanBatch(*read_by_view(txn, table, lookup.index, keys, view, False, waits))
+    return ScanBatch(*read_by_view(view, table, lookup.index, keys, False, waits))
 
 
-def _with_disk_parts(table: Table, txn: Transaction | None, found: ScanBatch, view: Shown) -> Iterator[ScanBatch]:
+def _with_disk_parts(view: Shown, table: Table, found: ScanBatch) -> Iterator[ScanBatch]:
     start, rows = 0, SCAN_ROWS_FIRST
     while start < found.count:
-        batch = snapshot_reads.read_found(view, table, found.entries, found.offsets[start : start + rows], txn)
+        batch = snapshot_reads.read_found(view, table, found.entries, found.offsets[start : start + rows])
         if batch.count:
             yield batch
         start += rows

@@ -111,7 +111,8 @@ class OwnChanges:
 
     def _lay_out(self, table: Table, txn: Transaction, places: Words, entries: Words, with_disk: bool) -> None:
         if with_disk:
-            parts = [read_rowid(table, int(number), int(rowid), txn) for number, rowid, _ in places]
+            view = table.views.now(txn)
+            parts = [read_rowid(table, int(number), int(rowid), view) for number, rowid, _ in places]
             keep = np.array([part.size > 0 for part in parts], dtype=bool)
             self.keys = self.keys[keep]
             parts = [part for part in parts if part.size]

@@ -74,16 +74,14 @@ class _InPlace:
 
     def __init__(
         self,
-        table: Table,
-        txn: Transaction | None,
         view: View,
+        table: Table,
         number: int,
         running: Running,
         cost: int,
         filter_words: Words | None,
     ) -> None:
         self._table = table
-        self._txn = txn
         self._view = view
         self._number = number
         self._running = running
@@ -97,28 +95,26 @@ class _InPlace:
         """Call the kernel once; return its status, OK if the fragment is gone. Raises: NoSuchTable, and errors of the
         program.
         """
-        table, txn, state = self._table, self._txn, self._state
+        table, view, state = self._table, self._view, self._state
         table.check()
         fragment = table.by_number.get(self._number)
         if fragment is None:
             return OK
-        if txn is not None:
-            txn.check()
-        desc, buf = (0, NOTHING) if txn is None else (txn.desc, txn.buf)
-        place = (table.mem, fragment, self._view.view, desc, buf)
+        view.check()
+        place = (table.mem, fragment, view.view, view.desc, view.buf)
         rest = (self._running.rows, self._running.work, out, offsets, state)
-        if self._filter is None or (txn is not None and state[PS_OWN]):
+        if self._filter is None or (view.txn is not None and state[PS_OWN]):
             words = self._running.program.words
             status = int(scan_program(*place, self._slots, int(is_copied), words, *rest))
             state[PS_OWN] = 0
         else:
             slots = SLOTS_MAX if is_copied else self._filter_slots
             status = int(scan_filter(*place, slots, int(is_copied), self._filter, *rest))
-        self._view.check_status(status)
-        self._view.advance(self._number, int(state[PS_POSITION]))
-        if status == ST_SPOOLED and txn is not None:
-            txn.load_spooled()
-            return ST_MORE
+        is_spooled = status == ST_SPOOLED
+        status = view.settled(status)
+        view.advance(self._number, int(state[PS_POSITION]))
+        if is_spooled:
+            return status
         if status == ST_DROPPED:  # dropped after the partition was looked up
             table.check()
             return OK
@@ -133,7 +129,7 @@ class _InPlace:
     def rest(self, names: Sequence[str]) -> Iterator[ScanBatch]:
         """Yield the rows from here on, as the view shows them: the table has changed since it was opened."""
         at = int(self._state[PS_POSITION])
-        return scan_from(self._table, self._txn, self._view, None, names, [self._number], at)
+        return scan_from(self._view, self._table, None, names, [self._number], at)
 
     def next(self, most: int) -> tuple[ScanBatch, int]:
         """Return (the next accepted rows, at most `most`; ST_MORE, OK at the end, or ST_CHANGED: see `rest`)."""
@@ -253,7 +249,7 @@ def _scan_fragments(
     table.check()
     with table.view_for(txn) as view:
         for number in numbers:
-            part = _InPlace(table, txn, view, number, running, condition.cost, found)
+            part = _InPlace(view, table, number, running, condition.cost, found)
             status = ST_MORE
             while status == ST_MORE:
                 if left is not None and left <= 0:
@@ -408,7 +404,7 @@ def _add_up_in_place(
     table.check()
     with table.view_for(txn) as view:
         for number in numbers:
-            _InPlace(table, txn, view, number, running, program.facts.cost or 0, filter_words).add_up(names)
+            _InPlace(view, table, number, running, program.facts.cost or 0, filter_words).add_up(names)
     return running.work
 
 

@@ -501,31 +501,25 @@ def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool 
     """Return the image of `read_image` with the words before it: ROWID, epoch, author and place."""
     table.check()
     words = table.format.encode_key(key)
+    with_disk = with_disk and table.format.has_disk
     if txn is not None and txn.view is not None:
         found = EncodedKeys(words, words.size, words.size, NO_WORDS, 1)
-        entries, _, count = read_keys(txn.view, table, found, with_disk and table.format.has_disk, txn)
+        entries, _, count = read_keys(txn.view.for_call(txn), table, found, with_disk)
         return entries if count else None
-    if with_disk and table.format.has_disk:
-        return read_disk_entry(table, words, txn)
-    desc = 0 if txn is None else txn.desc
-    buf = NOTHING if txn is None else txn.buf
+    view = table.views.now(txn)
+    if with_disk:
+        return read_disk_entry(table, words, view)
     out = np.empty(OUT_WORDS, dtype=np.int64)
     while True:
-        done = read_row(table.mem, table.handle, desc, buf, words, words.size, out)
+        done = view.settled(read_row(table.mem, table.handle, view.desc, view.buf, words, words.size, out))
         if done > 0:
             return out[:done]
-        if done == ST_SPOOLED and txn is not None:
-            txn.load_spooled()
-            buf = txn.buf
-            continue
         if done == ST_DROPPED:
             raise table.gone()
-        if done == ST_UNFINISHED:
-            table.views.wait()
-            continue
-        if done > ST_SPACE:
+        if done == ST_MISSING:
             return None
-        out = np.zeros(ST_SPACE - done, dtype=np.int64)
+        if done <= ST_SPACE:
+            out = np.zeros(ST_SPACE - done, dtype=np.int64)
 
 
 def get_committed(table: Table, key: Any) -> Any:

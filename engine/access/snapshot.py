@@ -19,6 +19,7 @@ from tidemark.engine.base.errors import (
     SnapshotTooOld,
 )
 from tidemark.engine.base.limits import SNAPSHOTS_OPEN_MAX
+from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import (
     BLOCK_WORDS,
     OK,
@@ -117,6 +118,9 @@ class Snapshot:
     """The tables of a store as at the end of an epoch. May be used by any thread."""
 
     by_name: dict[str, Table]
+    txn: None = None  # no transaction reads by it
+    desc = 0
+    buf = NOTHING
     log_start = (0, 1)  # LSN and sequence where the log continues after its epoch
 
     def __init__(self, store: Transactions, opened: Snapshots, epoch: int) -> None:
@@ -141,9 +145,13 @@ class Snapshot:
         """Check that its rows can be read. Raises: SnapshotClosed, SnapshotTooOld, StoreFailed."""
         if self.store.failure.first is not None:
             self.store.failure.check()
-        self.check_status(find_view(self.mem, self.view))
+        self.settled(find_view(self.mem, self.view))
 
-    def check_status(self, status: int) -> int:
+    def committed(self) -> Snapshot:
+        """As `View.committed`."""
+        return self
+
+    def settled(self, status: int) -> int:
         """Return the status of a kernel that read for this snapshot. Raises: SnapshotClosed, SnapshotTooOld."""
         if status not in (ST_TOO_OLD, ST_DROPPED):
             return int(status)

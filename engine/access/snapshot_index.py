@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from tidemark.engine.index.unique_keys import Lookups
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
-    from tidemark.engine.txn.transaction import Transaction
 
 BATCH_ROWS_FIRST = 256
 BATCH_ROWS_MAX = 16_384
@@ -99,7 +98,7 @@ def versions_of(snapshot: Shown, table: Table, first: int, head: int) -> tuple[W
     while status != OK:
         snapshot.check()
         place = (snapshot.mem, table.table_id, snapshot.view, head, CALL_VERSIONS)
-        status = snapshot.check_status(gather_versions(*place, places, out, offsets, state))
+        status = snapshot.settled(gather_versions(*place, places, out, offsets, state))
         if status == ST_SPACE:
             places = np.concatenate([places, np.empty(3 * places.size, dtype=np.int64)])
             offsets = np.concatenate([offsets, np.empty(3 * offsets.size, dtype=np.int64)])
@@ -138,11 +137,11 @@ class SnapshotIndexScan:
         columns: Sequence[str] | None,
         progress: Progress | None = None,
         numbers: Sequence[int] | None = None,
-        txn: Transaction | None = None,
     ) -> None:
-        """numbers: fragments whose rows are requested; None: all. txn: the reading transaction."""
+        """numbers: fragments whose rows are requested; None: all. Rows that the transaction has changed are
+        left out: those that it had changed before word `until` of its buffer.
+        """
         self._snapshot = snapshot
-        self._txn = txn
         self.until = 0  # rows that the transaction had changed before this word of its buffer are left out
         self._table = table
         self._index = index
@@ -201,7 +200,7 @@ class SnapshotIndexScan:
             batch = ScanBatch(batch.entries, batch.offsets[: self._left], self._left)
         if not self._with_disk:
             return batch
-        return read_found(self._snapshot, self._table, batch.entries, batch.offsets)
+        return read_found(self._snapshot.committed(), self._table, batch.entries, batch.offsets)
 
     # --- one call --------------------------------------------------------------------------------
     def _next(self, limit: int) -> tuple[ScanBatch, bool]:
@@ -248,16 +247,14 @@ class SnapshotIndexScan:
         while True:
             out = np.empty(words, dtype=np.int64)
             self._snapshot.check()
-            if self._txn is not None:
-                self._txn.check()
             tree = self._index.tree
-            reader = (self._snapshot.view, 0 if self._txn is None else self._txn.desc, self.until)
+            reader = (self._snapshot.view, self._snapshot.desc, self.until)
             place = (self.cursor, self.bound, self._reverse, limit)
             status = int(index_entries(tree.mem, tree.handle, *reader, *place, places, out, offsets, state))
             if status == ST_DROPPED:
                 self._table.check()
                 raise self._index.gone()
-            self._snapshot.check_status(status)
+            self._snapshot.settled(status)
             if status <= ST_SPACE:
                 words = ST_SPACE - status + 64
                 continue

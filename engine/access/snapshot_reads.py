@@ -22,7 +22,6 @@ from tidemark.engine.access.versions_reads_kernels import (
     scan_places,
     scan_rows,
 )
-from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import (
     ENTRY_WORDS,
     F_PAGES,
@@ -30,7 +29,6 @@ from tidemark.engine.memory.arena_layout import (
     ST_DROPPED,
     ST_MORE,
     ST_SPACE,
-    ST_SPOOLED,
 )
 from tidemark.engine.rows.column_buffers import NO_WORDS
 from tidemark.engine.rows.columnar import EncodedKeys
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     from tidemark.engine.access.snapshot import Snapshot
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
-    from tidemark.engine.txn.transaction import Transaction
     from tidemark.engine.txn.views import View
 
     Shown = Snapshot | View
@@ -49,11 +46,6 @@ Progress = Callable[[int, int, str], None]
 # Per kernel call: 50 to 200 µs.
 CALL_ROWS = 500
 CALL_SLOTS = 4_096
-
-
-def place_of(txn: Transaction | None) -> tuple[int, Words]:
-    """Return what kernels take for the reading transaction: its descriptor and its buffer."""
-    return (0, NOTHING) if txn is None else (txn.desc, txn.buf)
 
 
 class Meter:
@@ -91,7 +83,6 @@ def read_rows(
     fragments: Words,
     rowids: Words,
     pages: Words | None,
-    txn: Transaction | None = None,
 ) -> tuple[Words, Words]:
     """Return (entries, image offset of each row, -1 for a row that does not exist). pages: those of the disk parts;
     None: read no disk parts.
@@ -102,12 +93,12 @@ def read_rows(
 
     def read(order: Words, start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
         snapshot.check()
-        place = (snapshot.mem, snapshot.view, *place_of(txn), int(pages is not None), fragments, rowids)
-        return snapshot.check_status(read_places(*place, order, start, stop, out, offsets, state))
+        place = (snapshot.mem, snapshot.view, snapshot.desc, snapshot.buf, int(pages is not None), fragments, rowids)
+        return snapshot.settled(read_places(*place, order, start, stop, out, offsets, state))
 
     words = rowids.size * (ENTRY_WORDS + table.format.fixed_words + 8)
     if pages is not None:
-        gatherer = Gatherer(table, pages, words, txn)
+        gatherer = Gatherer(table, pages, words)
         gatherer.run(read)
         return gatherer.out[: int(gatherer.state[1])], gatherer.offsets
     order = np.arange(rowids.size, dtype=np.int64)
@@ -116,25 +107,21 @@ def read_rows(
     state = np.zeros(5, dtype=np.int64)
     while int(state[2]) < rowids.size:
         status = read(order, int(state[2]), min(int(state[2]) + CALL_ROWS, rowids.size), out, offsets, state)
-        if status == ST_SPOOLED and txn is not None:
-            txn.load_spooled()
-        elif status != OK:
+        if status not in (OK, ST_MORE):
             out = grown(out, int(state[1]), ST_SPACE - status)
     return out[: int(state[1])], offsets
 
 
-def read_found(
-    snapshot: Shown, table: Table, entries: Words, offsets: Words, txn: Transaction | None = None
-) -> ScanBatch:
+def read_found(snapshot: Shown, table: Table, entries: Words, offsets: Words) -> ScanBatch:
     """Read the rows of these entries again, in order, with their disk parts. Raises: as `read_rows`."""
     rowids = entries[offsets - ENTRY_WORDS] | (entries[offsets - ENTRY_WORDS + 2] & OLD)
     fragments = handles_of(table, ScanBatch(entries, offsets, offsets.size).fragments())
     pages = np.empty(rowids.size, dtype=np.int64)
     for start in range(0, rowids.size, CALL_ROWS):
         stop = min(start + CALL_ROWS, rowids.size)
-        place = (snapshot.mem, snapshot.view, place_of(txn)[0], fragments, rowids)
-        snapshot.check_status(pages_of_places(*place, start, stop, pages))
-    out, places = read_rows(snapshot, table, fragments, rowids, pages, txn)
+        place = (snapshot.mem, snapshot.view, snapshot.desc, fragments, rowids)
+        snapshot.settled(pages_of_places(*place, start, stop, pages))
+    out, places = read_rows(snapshot, table, fragments, rowids, pages)
     places = places[places >= 0]  # those of a partition that was dropped meanwhile are gone
     return ScanBatch(out, places, places.size)
 
@@ -145,7 +132,6 @@ def read_keys(
     table: Table,
     keys: EncodedKeys,
     with_disk: bool,
-    txn: Transaction | None = None,
     first: int = 0,
 ) -> tuple[Words, Words, int]:
     """Return entries of the rows found, in key order, from key `first` on: (words, image offsets, rows). Raises: as
@@ -159,9 +145,9 @@ def read_keys(
     for start in range(first, keys.count, CALL_ROWS):
         stop = min(start + CALL_ROWS, keys.count)
         snapshot.check()
-        reader = (snapshot.mem, snapshot.view, place_of(txn)[0], table.seed, int(with_disk), fragments)
-        snapshot.check_status(find_keys(*reader, *place, start, stop, rowids, pages))
-    out, offsets = read_rows(snapshot, table, fragments, rowids, pages if with_disk else None, txn)
+        reader = (snapshot.mem, snapshot.view, snapshot.desc, table.seed, int(with_disk), fragments)
+        snapshot.settled(find_keys(*reader, *place, start, stop, rowids, pages))
+    out, offsets = read_rows(snapshot, table, fragments, rowids, pages if with_disk else None)
     found = offsets[offsets >= 0]
     return out, found, found.size
 
@@ -206,11 +192,10 @@ def scan(
 class _Fragment:
     """A scan of one fragment; `page` is the first logical page that was not read."""
 
-    def __init__(self, snapshot: Shown, table: Table, fragment: int, txn: Transaction | None) -> None:
+    def __init__(self, snapshot: Shown, table: Table, fragment: int) -> None:
         self._snapshot = snapshot
         self._table = table
         self._fragment = fragment
-        self._txn = txn
         self._state = np.zeros(3, dtype=np.int64)
         self.is_end = False
 
@@ -232,14 +217,10 @@ class _Fragment:
         self._state[2] = rowid
 
     def _call(self, is_copied: int, out: Words, offsets: Words) -> int:
-        self._snapshot.check()
-        if self._txn is not None:
-            self._txn.check()
-        place = (self._snapshot.mem, self._fragment, self._snapshot.view, *place_of(self._txn), is_copied, CALL_SLOTS)
-        status = self._snapshot.check_status(scan_rows(*place, out, offsets, self._state))
-        if status == ST_SPOOLED and self._txn is not None:
-            self._txn.load_spooled()
-            return ST_MORE
+        snapshot = self._snapshot
+        snapshot.check()
+        place = (snapshot.mem, self._fragment, snapshot.view, snapshot.desc, snapshot.buf, is_copied, CALL_SLOTS)
+        status = snapshot.settled(scan_rows(*place, out, offsets, self._state))
         return OK if status == ST_DROPPED else status  # a partition dropped meanwhile has no more rows
 
 
@@ -285,14 +266,12 @@ class DiskRows(_Fragment):
         status = ST_MORE
         while status == ST_MORE:
             snapshot.check()
-            if self._txn is not None:
-                self._txn.check()
-            place = (snapshot.mem, self._fragment, snapshot.view, place_of(self._txn)[0], CALL_SLOTS)
-            status = snapshot.check_status(scan_places(*place, rowids, pages, state))
+            place = (snapshot.mem, self._fragment, snapshot.view, snapshot.desc, CALL_SLOTS)
+            status = snapshot.settled(scan_places(*place, rowids, pages, state))
         self.is_end = status in (OK, ST_DROPPED)
         count = int(state[0])
         fragments = np.full(count, self._fragment, dtype=np.int64)
-        out, offsets = read_rows(snapshot, self._table, fragments, rowids[:count], pages[:count], self._txn)
+        out, offsets = read_rows(snapshot, self._table, fragments, rowids[:count], pages[:count])
         if count:
             used = int(offsets.max())
             self.rows = max(1, min(SCAN_ROWS_MAX, 4 * self.rows, DISK_SCAN_WORDS * count // max(used, 1)))
@@ -300,15 +279,13 @@ class DiskRows(_Fragment):
         return ScanBatch(out, found, found.size)
 
 
-def fragment_scan(
-    snapshot: Shown, table: Table, fragment: int, with_disk: bool, txn: Transaction | None = None
-) -> _Memory | DiskRows:
+def fragment_scan(snapshot: Shown, table: Table, fragment: int, with_disk: bool) -> _Memory | DiskRows:
     """Return a scan of one fragment (a handle), with or without disk parts."""
     made = DiskRows if with_disk else _Memory
-    return made(snapshot, table, fragment, txn)
+    return made(snapshot, table, fragment)
 
 
 def count(snapshot: Shown, table: Table, numbers: Sequence[int]) -> int:
     """Return the number of rows some fragments had. Raises: SnapshotTooOld, SnapshotClosed."""
     snapshot.check()
-    return sum(_Memory(snapshot, table, fragment, None).count() for fragment in fragments_of(table, numbers))
+    return sum(_Memory(snapshot, table, fragment).count() for fragment in fragments_of(table, numbers))

@@ -10,7 +10,6 @@ from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.disk_reading import grown
 from tidemark.engine.access.row_operations import is_locked, refuse_released, settle
 from tidemark.engine.access.snapshot_index import released
-from tidemark.engine.access.snapshot_reads import place_of
 from tidemark.engine.access.unique_reads_kernels import find_by_unique, read_by_unique
 from tidemark.engine.index.unique_keys import Lookups, keys_of_images
 from tidemark.engine.memory.arena import NOTHING
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
+    from tidemark.engine.txn.views import View
 
 FIND_SLICE_ROWS = 500
 
@@ -98,14 +98,14 @@ def read(
     Raises: NoSuchTable, NoSuchIndex; with_disk: also PageDamaged, IoFailed, MemoryExhausted.
     """
     table.check()
-    if not with_disk and lookups.count <= FIND_SLICE_ROWS and (txn is None or txn.view is None):
-        return _read_in_place(txn, table, index, lookups)
-    with table.view_for(txn) as view:
-        return read_by_view(txn, table, index, lookups, view, with_disk)
+    is_one_call = not with_disk and lookups.count <= FIND_SLICE_ROWS
+    with table.view_for(txn, is_one_call) as view:
+        read_rows = read_by_view if view.view or not is_one_call else _read_in_place
+        return read_rows(view, table, index, lookups, with_disk)
 
 
 def _read_in_place(
-    txn: Transaction | None, table: Table, index: StoredUnique, lookups: Lookups
+    view: View, table: Table, index: StoredUnique, lookups: Lookups, with_disk: bool
 ) -> tuple[Words, Words, int]:
     """Do `read` by one kernel call that reads all rows."""
     count = lookups.count
@@ -115,32 +115,29 @@ def _read_in_place(
     while True:
         table.check()
         state = np.zeros(3, dtype=np.int64)
-        place = (tree.mem, tree.handle, *place_of(txn), lookups.words, lookups.lengths, lookups.stride, count)
-        status = int(read_by_unique(*place, out, offsets, state))
+        place = (tree.mem, tree.handle, view.desc, view.buf, lookups.words, lookups.lengths, lookups.stride, count)
+        status = view.settled(read_by_unique(*place, out, offsets, state))
         if status == ST_DROPPED:
             raise index.gone()
-        if status == ST_UNFINISHED:
-            table.views.wait()
-        elif status <= ST_SPACE:
+        if status <= ST_SPACE:
             out = grown(out, 0, ST_SPACE - status)
-        else:
+        elif status == OK:
             found = int(state[0])
             return out, offsets[:found], found
 
 
 def read_by_view(
-    txn: Transaction | None,
+    view: Shown,
     table: Table,
     index: StoredUnique,
     lookups: Lookups,
-    view: Shown,
     with_disk: bool,
     waits: bool = True,
 ) -> tuple[Words, Words, int]:
     """Do `read` in several steps: find the rows that have the keys now, and those that had them when the view was
     opened; read all of them by the view, and keep those that have the keys there. waits: as for `find`.
     """
-    keys, _ = find(txn, table, index, lookups, locks=False, waits=waits)
+    keys, _ = find(view.txn, table, index, lookups, locks=False, waits=waits)
     pieces = [keys.keys]
     lengths = [np.diff(keys.key_offsets) if keys.key_offsets.size else np.full(keys.count, keys.key_words)]
     shape, fixed_words = index.tree.shape, table.format.fixed_words
@@ -151,7 +148,7 @@ def read_by_view(
         lengths.append(np.array([each.size for each in older], dtype=np.int64))
     ends = np.concatenate([[0], np.cumsum(np.concatenate(lengths))]).astype(np.int64)
     every = EncodedKeys(np.concatenate(pieces), 0, 0, ends, ends.size - 1)
-    entries, offsets, count = snapshot_reads.read_keys(view, table, every, with_disk, txn)
+    entries, offsets, count = snapshot_reads.read_keys(view, table, every, with_disk)
     held = keys_of_images(shape, entries, offsets, fixed_words)
     places = {held.bytes_of(row): int(offsets[row]) for row in range(count)}
     wanted = (places.get(lookups.bytes_of(row)) for row in range(lookups.count) if lookups.lengths[row])

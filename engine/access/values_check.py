@@ -74,7 +74,7 @@ class ValuesCheck:
             table.check()
             with table.views.open(table.handle) as view:
                 try:
-                    for batch in scan_from(table, None, view, None, None, [self._number], rowid):
+                    for batch in scan_from(view, table, None, None, [self._number], rowid):
                         rowid = int(batch.rowids()[-1]) + 1
                         yield batch
                     is_end = True

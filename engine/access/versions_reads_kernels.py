@@ -15,13 +15,11 @@ from __future__ import annotations
 from tidemark.engine.access.disk_reads_kernels import (
     ENTRY_INCOMPLETE,
     PAGE_OF_OWN,
+    copy_disk_part,
     count_read,
     disk_page_of,
     read_whole,
 )
-from tidemark.engine.disk import cache_layout as C
-from tidemark.engine.disk.lirs_kernels import touch_page
-from tidemark.engine.disk.parts_kernels import part_on_page
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
@@ -122,34 +120,25 @@ def write_version_whole(mem, fragment, rowid, at, source, out, place, state):
     status as `read_whole`, or ST_TOO_OLD.
     """
     before = version_words(mem, at)
-    link = 0
-    stamp = 0
+    is_begun = False
     if source != 0:
         if mem[source + V.V_DISK] & V.V_DISK_MASK == V.DISK_LOST:
             return A.ST_TOO_OLD
         address = source + V.V_ROW + version_words(mem, source)
         words = mem[address] & A.VAR_WORDS_MASK
-        here = words
+        if place + before + words > out.size:
+            return A.ST_SPACE - before - words
+        move_words(mem, address, out, place + before, words)
     else:
         row = row_address(mem, fragment, rowid)
         if row == 0:
             return A.ST_TOO_OLD
         reference = mem[reference_at(mem, fragment, row)]
-        state[3] = reference >> C.SLOT_BITS
-        if touch_page(mem, mem[mem[fragment + A.F_TABLESPACE] + C.TS_CACHE], reference >> C.SLOT_BITS) == 0:
-            return A.ST_PAGE
-        address, here, words, link, stamp = part_on_page(mem, fragment, rowid, reference)
-        if address == 0:
-            return A.ST_DAMAGED
-    if place + before + words > out.size:
-        return A.ST_SPACE - before - words
+        words, is_begun = copy_disk_part(mem, fragment, rowid, reference, out, place, before, state)
+        if words < 0:
+            return words
     move_words(mem, at + V.V_ROW, out, place, before)
-    move_words(mem, address, out, place + before, here)
-    if here < words:
-        out[place + 2] |= ENTRY_INCOMPLETE
-        out[place + before + here] = link
-        out[place + before + here + 1] = stamp
-        state[4] += 1
+    out[place + 2] |= ENTRY_INCOMPLETE if is_begun else 0
     return before + words
 
 

@@ -14,7 +14,6 @@ from tidemark.engine.disk.parts_kernels import reserve_undo_of, restore_reserved
 from tidemark.engine.index.changes_kernels import place_of, reserve_index_entries
 from tidemark.engine.index.unique_changes_kernels import copy_entries, uniques_of
 from tidemark.engine.jit.kernel import helper, kernel
-from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.own_images_kernels import lock_owner, newest_operation, own_kind
 from tidemark.engine.log.records_kernels import (
@@ -32,11 +31,11 @@ from tidemark.engine.memory.handles_kernels import handle_of
 from tidemark.engine.rows.lcp_kernels import checked_disk_words, checked_image_words
 from tidemark.engine.rows.primary_kernels import image_key, index_find, index_insert, key_equals, tag_of
 from tidemark.engine.rows.rows_kernels import known_row_address, row_address, take_given_slot
-from tidemark.engine.rows.side_pages_kernels import set_var, take_var_part
+from tidemark.engine.rows.side_pages_kernels import take_var_part
 from tidemark.engine.rows.ticks_kernels import begin_unfinished, end_unfinished, tick_of_slice
 from tidemark.engine.store import group_apply_layout as O
 from tidemark.engine.store.replay_kernels import look_ahead_of_replay
-from tidemark.engine.txn.changes_kernels import add_operation, copy_words, reserve_copy, set_lock
+from tidemark.engine.txn.changes_kernels import add_operation, copy_words, fill_reserved, reserve_copy, set_lock
 from tidemark.engine.txn.commit_kernels import SMALL_OPERATIONS, SMALL_WORDS, WHOLE, apply_operations
 from tidemark.engine.txn.disk_changes_kernels import current_part, plan_changed, plan_new, reference_at
 
@@ -91,11 +90,7 @@ def prepare_inserted(mem, txn, words, fragment, rowid, at, image, stop):
     operation = lead_insert(mem, txn, fragment, rowid, at) if status == A.OK else 0
     if operation == 0:
         return (A.ST_MEMORY if status == A.OK else status), 0
-    mem[row] = (mem[row] & A.KEPT_BITS) | A.RESERVED << A.STATE_SHIFT | operation >> 3
-    move_words(words, image, mem, row + A.ROW_HEADER_WORDS, fixed)
-    if reference != 0:
-        set_var(mem, fragment, row, reference)
-    mem[fragment + A.F_RESERVED_ROWS] += 1
+    fill_reserved(mem, fragment, row, operation, words, image, reference)
     if disk > 0:
         words[image + fixed - 1] = plan
         mem[reference_at(mem, fragment, row)] = image + size

@@ -282,11 +282,17 @@ class Table:
         while drop_fragment_extents(self.mem, fragment, EXTENTS_PER_CALL) == ST_MORE:
             pass
 
-    def view_for(self, txn: Any) -> Any:
+    def view_for(self, txn: Any, is_one_call: bool = False) -> Any:
         """Return the view by which a call reads, for `with`: that of the transaction, or one of the present moment.
-        Raises: as `Views.open`.
+
+        is_one_call: one kernel call reads all rows, without disk parts. Raises: as `Views.open`.
         """
-        return self.views.open(self.handle) if txn is None or txn.view is None else txn.view
+        if txn is not None:
+            if txn.view is not None:
+                return txn.view.for_call(txn)
+            if is_one_call and txn.desc and txn.spool is not None:
+                is_one_call = False  # not all its records are in memory
+        return self.views.now(txn) if is_one_call else self.views.open(self.handle, txn)
 
     def check(self) -> None:
         """Raise NoSuchTable if the table was dropped since the caller got it."""

@@ -169,6 +169,51 @@ def reserve_row(mem, txn, buf, fragment, tag, images, at, disk):
 
 
 @helper
+def take_new(mem, fragment, tag, images, at, var_words):
+    """Take slot, var part and index entry of a new row, whose var part of `var_words` words is at images[at:]. Return
+    (its ROWID, reference of the var part), or (a status, 0) with nothing taken.
+    """
+    reference = 0
+    if mem[fragment + A.F_HAS_VAR] and not is_empty_var(mem, fragment, var_words):
+        reference = take_var(mem, fragment, images, at, var_words)
+        if reference == 0:
+            return A.ST_MEMORY, 0
+    rowid = take_slot(mem, fragment)
+    if rowid < 0:
+        free_var(mem, fragment, reference)
+        return rowid, 0
+    status = A.OK if reference == 0 else make_side(mem, fragment, known_row_address(mem, fragment, rowid))
+    if status == A.OK:
+        status = index_insert(mem, fragment, tag, rowid)
+    if status != A.OK:
+        free_slot(mem, fragment, rowid)
+        free_var(mem, fragment, reference)
+        return status, 0
+    return rowid, reference
+
+
+@helper
+def give_back(mem, fragment, tag, rowid, reference):
+    """Undo `take_new`; return ST_MEMORY, which is why."""
+    index_remove(mem, fragment, tag, rowid)
+    free_slot(mem, fragment, rowid)
+    free_var(mem, fragment, reference)
+    return A.ST_MEMORY
+
+
+@helper
+def fill_reserved(mem, fragment, row, operation, images, at, reference):
+    """Put the image of a new row into its slot at once: a RESERVED row is invisible, and the index compares keys in
+    rows.
+    """
+    mem[row] = (mem[row] & A.KEPT_BITS) | A.RESERVED << A.STATE_SHIFT | operation >> 3
+    move_words(images, at, mem, row + A.ROW_HEADER_WORDS, mem[fragment + A.F_FIXED_WORDS])
+    if mem[fragment + A.F_HAS_VAR]:
+        set_var(mem, fragment, row, reference)
+    mem[fragment + A.F_RESERVED_ROWS] += 1
+
+
+@helper
 def take_row(mem, txn, buf, fragment, tag, images, at, disk):
     """Take slot, var part and index entry of a new row, and write its record; OK or a status code.
 
@@ -179,23 +224,9 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
     words = image_words(images, at, fixed, has_var) + disk
     if mem[txn + A.X_USED] + L.OPERATION_WORDS + words > buf.size:
         return A.ST_SPACE
-    reference = 0
-    if has_var and not is_empty_var(mem, fragment, words - disk - fixed):
-        reference = take_var(mem, fragment, images, at + fixed, words - disk - fixed)
-        if reference == 0:
-            return A.ST_MEMORY
-    rowid = take_slot(mem, fragment)
+    rowid, reference = take_new(mem, fragment, tag, images, at + fixed, words - disk - fixed)
     if rowid < 0:
-        free_var(mem, fragment, reference)
         return rowid
-    row = known_row_address(mem, fragment, rowid)
-    status = A.OK if reference == 0 else make_side(mem, fragment, row)
-    if status == A.OK:
-        status = index_insert(mem, fragment, tag, rowid)
-    if status != A.OK:
-        free_slot(mem, fragment, rowid)
-        free_var(mem, fragment, reference)
-        return status
     operation = extend_run(mem, txn, buf, fragment, rowid, words)
     if operation == 0:
         record = mem[txn + A.X_USED]
@@ -203,20 +234,12 @@ def take_row(mem, txn, buf, fragment, tag, images, at, disk):
             mem, txn, fragment, rowid | 1 << A.COUNT_SHIFT, record << A.OP_RECORD_SHIFT | L.KIND_INSERT, 0
         )
         if operation == 0:
-            index_remove(mem, fragment, tag, rowid)
-            free_slot(mem, fragment, rowid)
-            free_var(mem, fragment, reference)
-            return A.ST_MEMORY
+            return give_back(mem, fragment, tag, rowid, reference)
         write_record(mem, txn, buf, fragment, L.KIND_INSERT, 0, L.OPERATION_WORDS + words, rowid)
         mem[txn + A.X_RUN] = operation
     image = mem[txn + A.X_USED] - words
     move_words(images, at, buf, image, words)
-    mem[row] = (mem[row] & A.KEPT_BITS) | A.RESERVED << A.STATE_SHIFT | operation >> 3
-    # The image goes into the slot at once: a RESERVED row is invisible, and the index compares keys in rows.
-    move_words(images, at, mem, row + A.ROW_HEADER_WORDS, fixed)
-    if has_var:
-        set_var(mem, fragment, row, reference)
-    mem[fragment + A.F_RESERVED_ROWS] += 1
+    fill_reserved(mem, fragment, known_row_address(mem, fragment, rowid), operation, images, at, reference)
     return A.OK
 
 

@@ -13,7 +13,6 @@ from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.changes_kernels import cancel_index_entries, reserve_index_entries
 from tidemark.engine.index.unique_changes_kernels import point_taken_entries, remove_taken, take_entries, uniques_of
 from tidemark.engine.jit.kernel import helper, kernel
-from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import load_arena_layout as N
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.memory import arena_layout as A
@@ -36,10 +35,10 @@ from tidemark.engine.rows.rows_kernels import (
     map_get,
     map_leaf,
 )
-from tidemark.engine.rows.side_pages_kernels import set_var, take_var_part
+from tidemark.engine.rows.side_pages_kernels import take_var_part
 from tidemark.engine.rows.ticks_kernels import seen_absent
 from tidemark.engine.rows.var_parts_kernels import free_var
-from tidemark.engine.txn.changes_kernels import add_operation, check_row, image_words
+from tidemark.engine.txn.changes_kernels import add_operation, check_row, fill_reserved, image_words
 from tidemark.engine.txn.disk_changes_kernels import plan_new, reference_at
 
 
@@ -164,8 +163,7 @@ def join_run(mem, txn, fragment, record, rowid):
 def put_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
     """Allocate var part, index entry and operation of a row in its slot; OK, or ST_MEMORY with nothing allocated."""
     fixed = mem[fragment + A.F_FIXED_WORDS]
-    has_var = mem[fragment + A.F_HAS_VAR]
-    words = image_words(buf, at, fixed, has_var) - fixed
+    words = image_words(buf, at, fixed, mem[fragment + A.F_HAS_VAR]) - fixed
     status, reference = take_var_part(mem, fragment, row, buf, at + fixed, words)
     if status != A.OK:
         return status
@@ -177,13 +175,9 @@ def put_placed(mem, txn, buf, fragment, tag, rowid, row, at, record):
         index_remove(mem, fragment, tag, rowid)
         free_var(mem, fragment, reference)
         return A.ST_MEMORY
-    mem[row] = (mem[row] & A.KEPT_BITS) | A.RESERVED << A.STATE_SHIFT | operation >> 3
-    move_words(buf, at, mem, row + A.ROW_HEADER_WORDS, fixed)
-    if has_var:
-        set_var(mem, fragment, row, reference)
+    fill_reserved(mem, fragment, row, operation, buf, at, reference)
     base = (row >> A.PAGE_SHIFT) << A.PAGE_SHIFT
     mem[base + A.PG_USED] += 1
-    mem[fragment + A.F_RESERVED_ROWS] += 1
     return A.OK
 
 

@@ -8,49 +8,15 @@ wins. Kernels compare the instant of a row with the view (X_VIEW) when they lock
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from weakref import ref
 
 import numpy as np
 
-from tidemark.engine.base.errors import SnapshotTooOld
 from tidemark.engine.memory.arena_layout import X_VIEW
 from tidemark.engine.txn.transaction import REDO_WORDS, Transaction
-from tidemark.engine.txn.views import View
 
 if TYPE_CHECKING:
-    from tidemark.engine.memory.arena import Words
     from tidemark.engine.txn.resources import Resources
-
-
-class TransactionView(View):
-    """The view by which a transaction reads all tables, which it closes when it ends."""
-
-    __slots__ = ("_owner",)
-
-    lost = "the transaction, which was rolled back, cannot show the state at its begin any more"
-
-    def __init__(self, mem: Words, owner: Transaction) -> None:
-        super().__init__(mem)
-        self._owner = ref(owner)  # no cycle: a transaction that is dropped closes its view at once
-
-    def advance(self, number: int, rowid: int) -> None:
-        """Do nothing: a later call may read all rows."""
-
-    def check_status(self, status: int) -> int:
-        """Return the status of a kernel that read for this view. Raises: SnapshotTooOld, after a rollback."""
-        try:
-            return super().check_status(status)
-        except SnapshotTooOld:
-            owner = self._owner()
-            if owner is not None:
-                owner.rollback()
-            raise
-
-    def __exit__(self, *error: object) -> None:
-        """Do nothing: a call has ended, not the transaction."""
-
-    def __del__(self) -> None:
-        self.close()
+    from tidemark.engine.txn.views import KeptView
 
 
 class OwnView(Transaction):
@@ -58,15 +24,14 @@ class OwnView(Transaction):
 
     __slots__ = ()
 
-    view: TransactionView
+    view: KeptView
 
     def __init__(self, store: Resources) -> None:
         """Open the view. Raises: as `Views.open`."""
         super().__init__(store)
-        view = store.views.opened(TransactionView(store.mem, self), 0)
-        self.view = view  # type: ignore[misc]  # mypy does not see the slot of the class
+        self.view = view = store.views.keep()  # type: ignore[misc]  # mypy does not see the slot of the class
         # Kernels that read one row find the view in the second word. The store keeps arrays of one word for others.
-        self.shown = np.array([self.seen, self.view.view], dtype=np.int64)
+        self.shown = np.array([self.seen, view.view], dtype=np.int64)
 
     def begin(self, tail_word: int = 0, redo_words: int = REDO_WORDS, is_applied: bool = False) -> None:
         """As `Transaction.begin`."""

@@ -93,7 +93,7 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.locks import Place
     from tidemark.engine.txn.resources import Resources
     from tidemark.engine.txn.spool import Reference
-    from tidemark.engine.txn.views import View
+    from tidemark.engine.txn.views import KeptView
 
 get_ident = threading.get_ident
 
@@ -139,7 +139,7 @@ class Transaction:
         "thread",
     )
 
-    view: View | None = None  # None: each call reads what is committed when it begins
+    view: KeptView | None = None  # None: each call reads what is committed when it begins
 
     # From its begin on:
     mem: Words

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import sys
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 from tidemark.engine.base.errors import LimitExceeded, LockTimeout, Rejected, SnapshotTooOld
 from tidemark.engine.base.limits import VIEWS_OPEN_MAX
+from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import (
     OK,
     S_TICK_EPOCH,
@@ -26,6 +27,7 @@ from tidemark.engine.memory.arena_layout import (
     ST_DROPPED,
     ST_MORE,
     ST_SPACE,
+    ST_SPOOLED,
     ST_TOO_OLD,
     ST_UNFINISHED,
 )
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
 
 V = TypeVar("V", bound="View")
 CUT_ENTRIES = 2_000  # per kernel call: each is a cache line
+_NOT_OPEN = np.zeros(2, dtype=np.int64)
 UNFINISHED_POLL_SECONDS = 0.000_5
 
 
@@ -54,24 +57,32 @@ def release(mem: Words, view: int) -> None:
 
 
 class View:
-    """A view for one call; use it in a `with` block, or call `close`."""
+    """How one call sees rows: what is committed at an instant, and the changes of its transaction. Use it in a `with`
+    block, or call `close`.
 
-    __slots__ = ("_words", "mem")
+    One that is not open sees each row as it is when a kernel reads it: for calls that read by one kernel call.
+    """
 
-    lost = "the call cannot show one state of the table any more"
+    __slots__ = ("_is_shared", "_views", "_words", "mem", "txn")
 
-    def __init__(self, mem: Words) -> None:
-        self.mem = mem
+    def __init__(self, views: Views, txn: Any = None, words: Words | None = None) -> None:
+        """txn: the transaction that reads. words: of a view that is open already, and stays open."""
+        self.mem = views.mem
+        self.txn = txn
+        self._views = views
+        self._is_shared = words is not None
         # The kernel that opens the view writes its number here, so that no signal can come in between.
-        self._words: Words = np.zeros(2, dtype=np.int64)
+        self._words: Words = np.zeros(2, dtype=np.int64) if words is None else words
 
     def open(self, table: int, epoch: int) -> int:
         """Open the view; return the status of the kernel."""
         return int(open_view(self.mem, table, epoch, self._words))
 
     def advance(self, number: int, rowid: int) -> None:
-        """Note that a scan has read all rows before this place, by number of fragment and ROWID."""
-        if self._words[0]:
+        """Note that a scan has read all rows before this place, by number of fragment and ROWID, and no other call
+        will read them.
+        """
+        if self._words[0] and not self._is_shared:
             advance_view(self.mem, int(self._words[0]), number, rowid)
 
     @property
@@ -84,23 +95,57 @@ class View:
         """Versions from this position of the ring on may belong to it."""
         return int(self._words[1])
 
-    def check(self) -> None:
-        """Do nothing: the calls that read check that the store is usable."""
+    @property
+    def desc(self) -> int:
+        """The descriptor of the transaction that reads, 0 for none."""
+        return 0 if self.txn is None else self.txn.desc
 
-    def check_status(self, status: int) -> int:
-        """Return the status of a kernel that read for this view. Raises: SnapshotTooOld."""
-        if status != ST_TOO_OLD:
-            return int(status)
+    @property
+    def buf(self) -> Words:
+        """The buffer of the transaction that reads."""
+        return NOTHING if self.txn is None else self.txn.buf
+
+    def committed(self) -> View:
+        """Return the same view without a transaction: what is committed."""
+        return View(self._views, None, self._words)
+
+    def check(self) -> None:
+        """Check that the transaction may read now. Raises: TransactionEnded, WrongThread, StoreFailed."""
+        if self.txn is not None:
+            self.txn.check()
+
+    def settled(self, status: int) -> int:
+        """Return the status of a kernel that read for this view; ST_MORE if what stopped it has been removed: call it
+        again.
+
+        Raises: SnapshotTooOld, with a transaction that has a view of its own rolled back; as `Views.wait` and
+        `Transaction.load_spooled`.
+        """
+        if status == ST_SPOOLED and self.txn is not None:
+            self.txn.load_spooled()
+            return ST_MORE
+        if status == ST_UNFINISHED:
+            self._views.wait()
+            return ST_MORE
+        if status == ST_TOO_OLD:
+            raise self._too_old()
+        return int(status)
+
+    def _too_old(self) -> SnapshotTooOld:
         lost = "a large value that was changed meanwhile was not in memory"
         if find_view(self.mem, self.view) != OK:
             lost = "the rows changed since it began do not fit into snapshot_memory"
-        raise SnapshotTooOld(
-            f"{self.lost}: {lost}; run it again, read less in one call, or open the store with a larger snapshot_memory"
+        what = "the call cannot show one state of the table any more"
+        if self._is_shared and self.txn is not None:
+            what = "the transaction, which was rolled back, cannot show the state at its begin any more"
+            self.txn.rollback()
+        return SnapshotTooOld(
+            f"{what}: {lost}; run it again, read less in one call, or open the store with a larger snapshot_memory"
         )
 
     def close(self) -> None:
         """Close the view. Closing again does nothing."""
-        if self._words[0]:
+        if self._words[0] and not self._is_shared:
             release(self.mem, int(self._words[0]))
             self._words[0] = 0
 
@@ -113,27 +158,49 @@ class View:
         self.close()
 
 
+class KeptView(View):
+    """A view for all calls of a transaction, which closes it when it ends. It does not know the transaction, so that
+    one that is dropped closes it at once.
+    """
+
+    __slots__ = ()
+
+    def for_call(self, txn: Any) -> View:
+        """Return it as the view of one call."""
+        return View(self._views, txn, self._words)
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class Views:
     """Opens the views of one store."""
 
     def __init__(self, mem: Words, failure: Failure, latch: threading.Lock, timeout_ms: int) -> None:
         """timeout_ms: how long a read waits for the end of a large commit."""
-        self._mem = mem
+        self.mem = mem
         self._failure = failure
         self._latch = latch
         self._timeout_ms = timeout_ms
         self.epochs: EpochClock | None = None  # None: nothing commits here, and every row is read as it is
 
-    def open(self, table: int) -> View:
+    def now(self, txn: Any = None) -> View:
+        """Return a view for a call that reads by one kernel call: it is not open."""
+        return View(self, txn, _NOT_OPEN)
+
+    def open(self, table: int, txn: Any = None) -> View:
         """Return a view of what is committed now in a table, given by its handle. Waits for the end of a large commit
         that changes or removes rows. If the table was dropped, kernels say so.
 
         Raises: LockTimeout, LimitExceeded, StoreFailed.
         """
-        return self.opened(View(self._mem), table)
+        return self._opened(View(self, txn), table)
 
-    def opened(self, view: V, table: int) -> V:
-        """Open a view for `open`, of all tables if `table` is 0; return it. Raises: as `open`."""
+    def keep(self) -> KeptView:
+        """Return a view of what is committed now in all tables, for a transaction. Raises: as `open`."""
+        return self._opened(KeptView(self), 0)
+
+    def _opened(self, view: V, table: int) -> V:
         if self.epochs is None:
             return view
         while (status := view.open(table, self.epochs.current)) not in (OK, ST_DROPPED):
@@ -153,7 +220,7 @@ class Views:
 
         Raises: LockTimeout, StoreFailed; Rejected in the thread of that commit, which a signal has interrupted.
         """
-        mem, epochs = self._mem, self.epochs
+        mem, epochs = self.mem, self.epochs
         tick, epoch = int(mem[S_UNFINISHED]), int(mem[S_TICK_EPOCH])
         if epochs is not None and any(
             getattr(each, "thread", 0) == threading.get_ident() for each in list(epochs.holders)

@@ -385,7 +385,7 @@ class BackupWriter:
         if is_whole and writer.takes_columns:
             columns = ColumnScan(table, None, [*table.format.names, *COLUMNS_AFTER])
             if columns.is_possible:
-                yield from columns.fragment_batches(None, snapshot, number)
+                yield from columns.fragment_batches(snapshot, number)
                 return
         # An incremental backup reads disk parts of changed rows only, so it first scans all rows without them.
         with_disk = table.format.has_disk and is_whole
