@@ -41,8 +41,9 @@ def disk_page_of(mem, fragment, row, mine):
 
 @helper
 def copy_disk_part(mem, fragment, rowid, reference, out, at, before, state):
-    """Copy a disk part behind the place of the `before` words of its entry at out[at:]; return (its words, whether only
-    its first words are there), or (ST_SPACE - words needed, or ST_PAGE or ST_DAMAGED with the page in state[3], False).
+    """Copy a disk part to out, after the place of the `before` words of its entry at out[at:]. Return (its words,
+    whether only its first words are there), or (ST_SPACE - words needed, or ST_PAGE or ST_DAMAGED with the page in
+    state[3], False).
     """
     state[3] = reference >> C.SLOT_BITS
     if touch_page(mem, mem[mem[fragment + A.F_TABLESPACE] + C.TS_CACHE], reference >> C.SLOT_BITS) == 0:
