@@ -13,7 +13,7 @@ ONE_CALL = "one call"
 
 @dataclass(frozen=True)
 class Defect:
-    """One changed place. is_compiled: in a kernel, so that kernels run as plain Python."""
+    """One changed place. is_compiled: in a kernel, so that kernels run as plain Python. level: at which plays run."""
 
     name: str
     module: str
@@ -21,6 +21,7 @@ class Defect:
     new: str
     seen_by: frozenset[str]
     is_compiled: bool = False
+    level: str = "read committed"
 
 
 DEFECTS = (

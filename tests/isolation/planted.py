@@ -28,10 +28,10 @@ def planted(name: str) -> Defect:
     return defect
 
 
-def seen_by(with_large_tables: bool) -> set[str]:
-    """Run the plays by threads at read committed; return the anomalies of those that do not end as they must."""
+def seen_by(level: str, with_large_tables: bool) -> set[str]:
+    """Run the plays by threads; return the anomalies of those that do not end as they must."""
     from tests.isolation.faces import threads
-    from tests.isolation.levels import READ_COMMITTED
+    from tests.isolation.levels import begun
     from tests.isolation.plays import PLAYS
     from tests.isolation.stage import outcomes
     from tests.isolation.test_one_call import SCANS, change, make_big, undo, values
@@ -39,21 +39,20 @@ def seen_by(with_large_tables: bool) -> set[str]:
     found = set()
     with threads(Path()) as face:
         for case in PLAYS:
-            ends = [(case.anomaly, case.ways, case.at(READ_COMMITTED))]
+            ends = [(case.anomaly, case.ways, case.at(level))]
             ends += [
-                (case.anomaly + LOCKED, case.locking(lock), end)
-                for lock, end in case.locked.get(READ_COMMITTED, {}).items()
+                (case.anomaly + LOCKED, case.locking(lock), end) for lock, end in case.locked.get(level, {}).items()
             ]
             for name, ways, end in ends:
                 try:
-                    if set(outcomes(face, READ_COMMITTED, case.play, ways).values()) != {end}:
+                    if set(outcomes(face, level, case.play, ways).values()) != {end}:
                         found.add(name)
                 except AssertionError:
                     found.add(name)
         if with_large_tables:
             make_big(face)
-            before = values(SCANS["scan"](face.db.transaction()), lambda: None)
-            if values(SCANS["scan"](face.db.transaction()), lambda: face.db.run(change)) != before:
+            before = values(SCANS["scan"](begun(face.db, level)), lambda: None)
+            if values(SCANS["scan"](begun(face.db, level)), lambda: face.db.run(change)) != before:
                 found.add(ONE_CALL)
             face.db.run(undo)
     return found
@@ -62,7 +61,7 @@ def seen_by(with_large_tables: bool) -> set[str]:
 def main() -> int:
     """See the module."""
     defect = planted(sys.argv[1])
-    found = seen_by(not defect.is_compiled)
+    found = seen_by(defect.level, not defect.is_compiled)
     print(f"{defect.name}: {'seen' if found == defect.seen_by else 'MISSED'} by {sorted(found)}")
     return 0 if found == defect.seen_by else 1
 
