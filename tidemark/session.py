@@ -457,8 +457,7 @@ class Transaction(EngineTransaction):
         progress: Progress | None = None,
         skip_locked: bool = False,
     ) -> Scan:
-        """Return a scan of the table: each row as committed when the scan reaches it, or as this transaction has
-        changed it.
+        """Return a scan of the table: the rows as committed when the scan begins, with the changes of this transaction.
 
         Iterate over it for rows, or use the other calls of `Scan`. With a lock, each row is checked again once it is
         locked. Changes that this transaction makes while a scan by an index is open are not seen by that scan.
