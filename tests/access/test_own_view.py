@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.access.test_isolation import set_to
 from tests.shares import few
 from tests.store.support import open_memory
 
@@ -347,6 +346,12 @@ def test_row_whose_place_the_reader_has_taken_is_read_all_the_same(storage: str)
         assert txn.scan("t", where=tm.col("id").isin([1_500, 1_700, 6_000])).count() == 3
         assert len(txn.scan("t").to_arrow()) == txn.scan("t").count() == 3_000
         assert len(list(txn.scan("t", limit=2_999))) == 2_999
+
+
+def set_to(db: Any, **values: int) -> None:
+    with db.transaction() as txn:
+        for key, value in values.items():
+            txn.update("t", int(key[1:]), {"n": value})
 
 
 # --- ends -----------------------------------------------------------------------------------------
