@@ -6,9 +6,8 @@ of a play are carried out in the order in which they are written, but for those 
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,48 +62,44 @@ class Face:
 class Step:
     """A call of a transaction, and what came of it."""
 
-    call: Callable[[Any], Any]
-    done: threading.Event = field(default_factory=threading.Event)
     value: Any = None
-    error: BaseException | None = None
+    error: tm.Error | None = None
     has_waited: bool = False
-    is_skipped: bool = False  # the transaction had been rolled back before
+    ran: Future[None] = field(default_factory=Future)  # raises what no play expects
+    is_known: bool = False  # whether it has raised that
 
 
-class Session(threading.Thread):
+class Session:
     """One transaction, in a thread of its own."""
 
     def __init__(self, stage: Stage, begin: Callable[[], Any], name: str) -> None:
-        super().__init__(name=name, daemon=True)
         self.stage = stage
         self.steps: list[Step] = []
         self.has_committed = False
         self.is_over = False
-        self._begin = begin
-        self._tasks: queue.SimpleQueue[Step | None] = queue.SimpleQueue()
         self.txn: Any = None
-        self.start()
+        self.name = f"{name}_0"  # of its thread
+        self._begin = begin
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix=name)
 
-    def run(self) -> None:
-        for step in iter(self._tasks.get, None):
-            step.is_skipped = self.is_over
-            if not self.is_over:
-                try:
-                    step.value = step.call(self.txn)
-                except tm.Retryable as error:  # has rolled it back
-                    step.error, self.is_over = error, True
-                except tm.Rejected as error:
-                    step.error = error
-                except BaseException as error:  # a defect of the test, or of the store: the play ends with it
-                    step.error, self.stage.broken = error, error
-            step.done.set()
+    def _run(self, step: Step, call: Callable[[Any], Any]) -> None:
+        if self.is_over:
+            return
+        try:
+            step.value = call(self.txn)
+        except tm.Retryable as error:  # has rolled it back
+            step.error, self.is_over = error, True
+        except tm.Rejected as error:
+            step.error = error
 
     # --- steps -----------------------------------------------------------------------------------
     def do(self, call: Callable[[Any], Any]) -> Step:
-        """Have the thread make a call, and return when it has ended or waits for a lock."""
-        step = Step(call)
+        """Have the thread make a call, and return when it has ended or waits for a lock. It does nothing once the
+        transaction has been rolled back.
+        """
+        step = Step()
         self.steps.append(step)
-        self._tasks.put(step)
+        step.ran = self._thread.submit(self._run, step, call)
         self.stage.settle()
         return step
 
@@ -151,14 +146,21 @@ class Session(threading.Thread):
 
         return self.do(rollback)
 
-    def stop(self) -> None:
+    def end(self) -> None:
         """End the thread, after its steps."""
-        self._tasks.put(None)
+        assert wait([step.ran for step in self.steps], 60).not_done == set()
+        self._thread.shutdown()
 
     @property
     def current(self) -> Step | None:
-        """The step that has not ended; those after it have not begun."""
-        return next((each for each in self.steps if not each.done.is_set()), None)
+        """The step that has not ended; those after it have not begun. Raises: what a step has raised, once."""
+        for step in self.steps:
+            if not step.ran.done():
+                return step
+            error, step.is_known = None if step.is_known else step.ran.exception(), True
+            if error is not None:
+                raise error
+        return None
 
 
 class Stage:
@@ -179,7 +181,6 @@ class Stage:
         self.face, self.level, self.way = face, level, way
         self._reader, self._first = reader, first
         self.sessions: list[Session] = []
-        self.broken: BaseException | None = None
 
     def begin(self) -> Session:
         """Begin a transaction."""
@@ -213,9 +214,7 @@ class Stage:
         for _ in range(POLLS):
             for session in self.sessions:
                 if (step := session.current) is not None:
-                    step.done.wait(POLL_SECONDS)
-            if self.broken is not None:
-                raise self.broken
+                    wait([step.ran], POLL_SECONDS)
             current = {session: step for session in self.sessions if (step := session.current) is not None}
             if not current:
                 return
@@ -233,13 +232,10 @@ class Stage:
 
     def end(self) -> None:
         """Roll back the transactions that are open, and end their threads."""
-        self.broken = None  # it has been raised
         for session in self.sessions:
             session.rollback()
         for session in self.sessions:
-            session.stop()
-            session.join(60)
-            assert not session.is_alive()
+            session.end()
 
     def outcome(self, has_happened: bool) -> Outcome:
         """What came of the play."""
