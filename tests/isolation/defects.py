@@ -54,4 +54,20 @@ DEFECTS = (
         "        yield batch.entries, batch.offsets\n",
         frozenset({"PMP"}),
     ),
+    Defect(
+        "a snapshot does not compare the rows that it changes",
+        "tidemark.engine.txn.own_view",
+        "        self.mem[self.desc + X_VIEW] = self.view.view\n",
+        "        self.mem[self.desc + X_VIEW] = 0\n",
+        frozenset({"G0", "OTV", "PMP", "P4", "G-single", "G2-item" + LOCKED}),
+        level="snapshot",
+    ),
+    Defect(
+        "a snapshot reads what is committed now",
+        "tidemark.engine.table.table",
+        "        if txn is not None:\n            if txn.view is not None:\n",
+        "        if txn is not None:\n            if False:\n",
+        frozenset({"G1b", "PMP", "G-single"}),
+        level="snapshot",
+    ),
 )
