@@ -268,6 +268,13 @@ def lock_timeout(path: Path) -> object:
         return elsewhere(lambda: db["item"].update(1, {"count": 2}))
 
 
+def write_conflict(path: Path) -> object:
+    db = _store(path)
+    with db.transaction(isolation="snapshot") as txn:
+        db["item"].update(1, {"count": 1})
+        return txn.update("item", 1, {"count": 2})
+
+
 def memory_exhausted(path: Path) -> object:
     db = _store(path, data_memory="4 MiB")
     for start in range(10, 1 << 20, 5_000):
