@@ -8,8 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemark.display import ROWS_SHOWN, html_table, short
-from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls
-from tidemark.engine.access.program_scans import count_rows
+from tidemark.engine.access import row_operations
 from tidemark.engine.base.errors import Error, Rejected, RowNotFound
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
@@ -20,6 +19,8 @@ from tidemark.engine.point.changes import DONE, CommittedChanges
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.queries import conditional_changes, key_columns, unique_calls
+from tidemark.engine.queries.program_scans import count_rows
 from tidemark.engine.schema.partition import ListPartition, RangePartition
 from tidemark.engine.schema.types_base import counted, shown
 from tidemark.scans import By, ByIndex, Scan, by_index, grouping
@@ -681,7 +682,7 @@ class TableHandle(WritableTable):
         self._check_usable()
         if index is not None:
             return unique_calls.get_many(None, self.table.newest, keys, columns, index)
-        return batch_operations.get_many(self.table.newest, keys, columns, None)
+        return key_columns.get_many(self.table.newest, keys, columns, None)
 
     def _scan(self, columns: Any, limit: Any, partitions: Any, where: Where, by: ByIndex, progress: Any) -> Scan:
         self._check_usable()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.access.noted_rows import track_reads
+from tidemark.engine.applied.noted_rows import track_reads
 from tidemark.engine.schema.types import Enum
 from tidemark.engine.txn.own_view import OwnView
 from tidemark.scans import Scan

@@ -14,14 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 from tidemark.display import ROWS_SHOWN, html_table
 from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import decode_entries, scan
-from tidemark.engine.access.column_scans import ColumnBatch, scan_by_columns
-from tidemark.engine.access.columns import schema_of
-from tidemark.engine.access.conditions import Condition, run_one
-from tidemark.engine.access.index_choice import Choice, Lookup, ranges_in, rows_of, way_of
-from tidemark.engine.access.index_only import answers_alone, count_by_index, scan_index
 from tidemark.engine.access.key_ranges import Bounds, KeyRange
 from tidemark.engine.access.own_changes import shows_others
-from tidemark.engine.access.program_scans import accepted_batches, aggregate, aggregate_groups, scan_where
 from tidemark.engine.access.scan_batch import AUTHOR, EPOCH, FRAGMENT, HIDDEN, ROWID, ScanBatch
 from tidemark.engine.base.errors import Error, SchemaInvalid
 from tidemark.engine.base.limits import GROUP_COLUMNS_MAX
@@ -35,6 +29,12 @@ from tidemark.engine.point.selects import Select, select, select_range
 from tidemark.engine.programs.expression_programs import argument
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.program_layout import VERDICT_LAST, VERDICT_OK
+from tidemark.engine.queries.column_scans import ColumnBatch, scan_by_columns
+from tidemark.engine.queries.columns import schema_of
+from tidemark.engine.queries.conditions import Condition, run_one
+from tidemark.engine.queries.index_choice import Choice, Lookup, ranges_in, rows_of, way_of
+from tidemark.engine.queries.index_only import answers_alone, count_by_index, scan_index
+from tidemark.engine.queries.program_scans import accepted_batches, aggregate, aggregate_groups, scan_where
 from tidemark.engine.rows.column_output import python_values, to_numpy, to_pandas, to_polars, wanted_names
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_format import FEW_ROWS

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal
 
-from tidemark.engine.access import batch_operations, conditional_changes, row_operations, unique_calls
+from tidemark.engine.access import row_operations
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
@@ -19,6 +19,7 @@ from tidemark.engine.point.changes import DONE, change, change_if, locked
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.queries import conditional_changes, key_columns, unique_calls
 from tidemark.engine.schema.types_base import shown
 from tidemark.engine.txn.own_view import OwnView
 from tidemark.engine.txn.transaction import Transaction as EngineTransaction
@@ -438,7 +439,7 @@ class Transaction(EngineTransaction):
         self.check(locks=lock is not None)
         if index is not None:
             return unique_calls.get_many(self, self.store.table(table), keys, columns, index, lock)
-        return batch_operations.get_many(self.store.table(table), keys, columns, self, lock)
+        return key_columns.get_many(self.store.table(table), keys, columns, self, lock)
 
     def scan(
         self,

@@ -9,9 +9,6 @@ from tidemark.display import TABLES_SHOWN, html_table, short
 from tidemark.engine.access import snapshot as engine_snapshot
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import decode_entries
-from tidemark.engine.access.index_choice import Choice, Lookup, way_of
-from tidemark.engine.access.lookups import look_up_in
-from tidemark.engine.access.program_scans import accepted_batches, is_decided, limited, unless_dropped
 from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.access.snapshot_index import SnapshotIndexScan
 from tidemark.engine.base.closable import Closable
@@ -19,6 +16,9 @@ from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.queries.index_choice import Choice, Lookup, way_of
+from tidemark.engine.queries.lookups import look_up_in
+from tidemark.engine.queries.program_scans import accepted_batches, is_decided, limited, unless_dropped
 from tidemark.engine.rows.columnar import encode_keys
 from tidemark.engine.schema.names import is_system_table, names_one_of
 from tidemark.handles import TableReads

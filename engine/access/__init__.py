@@ -1,4 +1,5 @@
-"""How rows are read and changed inside a transaction or a snapshot: by key, in batches, by scan, by index.
+"""How rows are seen, read and changed inside a transaction or a snapshot: by key, in batches, by scan, by index.
 
-Read `row_operations` and `batch_operations`, then `program_scans` and `snapshot`. Calls here keep no state.
+Read `engine/txn/views.py`, `row_operations` and `batch_operations`, then `snapshot_reads` and `index_scans`. Calls here
+keep no state.
 """

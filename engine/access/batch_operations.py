@@ -13,9 +13,8 @@ import numpy as np
 
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.disk_reading import grown
-from tidemark.engine.access.key_columns import read_columns_by_key
-from tidemark.engine.access.reads_kernels import read_rows
-from tidemark.engine.access.row_operations import check_released, is_new, lock_shared, no_partition, refused, settle
+from tidemark.engine.access.reads_kernels import lock_found, read_rows
+from tidemark.engine.access.row_operations import check_released, is_new, no_partition, refused, settle
 from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, ScanBatch
 from tidemark.engine.access.snapshot_reads import fragment_scan
 from tidemark.engine.base.errors import DuplicateKey, Rejected, RowNotFound
@@ -239,7 +238,7 @@ def touch_many(
             position += 1
             continue
         if status == ST_MISSING:
-            key = table.format.decode_key(_key_words(keys, position))
+            key = table.format.decode_key(key_words_of(keys, position))
             raise RowNotFound(
                 f"{table.name}: row {first_row + position}: no row has key {table.format_key(key)};"
                 " nothing was changed",
@@ -250,7 +249,23 @@ def touch_many(
         deadline = settle(txn, table, status, (keys.count - position) * 8 + 4_096, deadline)
 
 
-def _key_words(keys: EncodedKeys, row: int) -> Words:
+def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
+    """Lock the rows that exist; return, for each key, 1 if it has a row, else 0."""
+    txn.check(locks=True)
+    table.check()
+    found = np.zeros(keys.count, dtype=np.int64)
+    position = 0
+    deadline: float | None = None
+    while position < keys.count:
+        stop = min(position + PUT_SLICE_ROWS, keys.count)
+        place = (txn.mem, table.handle, txn.desc, keys.keys, keys.key_offsets, keys.key_stride)
+        status = lock_found(*place, position, stop, found)
+        position = int(txn.mem[txn.desc + X_ROW])
+        deadline = None if status == OK else settle(txn, table, status, 4_096, deadline)
+    return found
+
+
+def key_words_of(keys: EncodedKeys, row: int) -> Words:
     if keys.key_offsets.size:
         return keys.keys[int(keys.key_offsets[row]) : int(keys.key_offsets[row + 1])]
     return keys.keys[row * keys.key_stride : row * keys.key_stride + keys.key_words]
@@ -367,29 +382,6 @@ def _read_keys(view: View, table: Table, keys: EncodedKeys) -> tuple[Words, Word
             out = grown(out, int(state[1]), ST_SPACE - status)
     found = int(state[0])
     return out, offsets[:found], found
-
-
-def get_many(
-    table: Table, keys: Any, columns: Sequence[str] | None, txn: Transaction | None, lock: str | None = None
-) -> pa.RecordBatch:
-    """Return the rows with these keys as an Arrow record batch, in the order of the keys, leaving out keys without a
-    row.
-
-    lock: None, "shared" or "exclusive"; held to the end of the transaction.
-    """
-    table.check()
-    with_disk = table.format.needs_disk(columns)
-    encoded = encode_keys(table.format, keys)
-    if txn is not None and lock == "exclusive":
-        touch_many(txn, table, encoded, MODE_LOCK, 0, skips_missing=True)
-    elif txn is not None and lock == "shared":
-        for row in range(encoded.count):  # shared locks are kept in Python
-            lock_shared(txn, table, table.format.decode_key(_key_words(encoded, row)))
-    copied = None if with_disk else read_columns_by_key(table, encoded, columns, txn)
-    if copied is not None:
-        return copied
-    entries, offsets, found = read_keys(table, encoded, txn, with_disk)
-    return decode_entries(table.format, entries, offsets, found, columns)
 
 
 def decode_entries(

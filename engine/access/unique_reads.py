@@ -1,4 +1,4 @@
-"""Rows found by the keys of a unique index, and read or locked; see `engine/access/unique_calls.py`."""
+"""Rows found by the keys of a unique index, and read or locked; see `engine/queries/unique_calls.py`."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tidemark.engine.access import batch_operations, conditional_changes, unique_upserts
+from tidemark.engine.access import batch_operations
 from tidemark.engine.access.own_changes import shows_others
 from tidemark.engine.base.out_of_memory import memory_error
 from tidemark.engine.memory.arena import NOTHING
@@ -18,6 +18,7 @@ from tidemark.engine.point.changes import DONE, LEFT, CommittedChanges, change_b
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.point.selects import select
 from tidemark.engine.programs.expressions import Col, Compare, Constant, Expression, Junction
+from tidemark.engine.queries import conditional_changes, unique_upserts
 
 if TYPE_CHECKING:
     from tidemark.engine.access.batch_operations import Progress

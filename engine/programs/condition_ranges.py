@@ -1,5 +1,5 @@
 """Facts about single columns that follow from a condition: ranges, values and prefixes, for
-`engine/schema/partition_pruning.py` and `engine/access/index_choice.py`. None in a list of values stands for NULL.
+`engine/schema/partition_pruning.py` and `engine/queries/index_choice.py`. None in a list of values stands for NULL.
 
 Each fact about a column holds for every row the condition accepts. So any one of several facts may be kept, and
 omitting a fact is never wrong.

@@ -2,7 +2,7 @@
 
 A test compares a number column of the fixed image with a constant, or asks whether it is NULL. However the tests are
 joined, by `&`, `|` and `~`, the program is this table and the constants. A kernel that has both needs no machine
-(`engine/access/filters.py`).
+(`engine/queries/filters.py`).
 """
 
 from __future__ import annotations

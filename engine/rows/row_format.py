@@ -87,7 +87,7 @@ class RowFormat:
         )
         self.is_read_by_int = self.single_int_key and not self.has_disk
         self.Row: Any = row_class(self.names)
-        # By columns: how kernels make rows (`engine/point/plan.py`) and columns (`engine/access/key_columns.py`).
+        # By columns: how kernels make rows (`engine/point/plan.py`) and columns (`engine/queries/key_columns.py`).
         self.plans: dict[tuple[str, ...], Any] = {}
         self.shapes: dict[tuple[str, ...], Any] = {}
         self._prepare_fixed()

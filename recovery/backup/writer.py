@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.access import snapshot_reads
-from tidemark.engine.access.column_scans import ColumnBatch, ColumnScan
 from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, ScanBatch
 from tidemark.engine.access.snapshot import Snapshot
 from tidemark.engine.base.errors import BackupDamaged, Damaged, ForeignFile, SnapshotTooOld
 from tidemark.engine.files.durable_files import make_folder
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import F_PAGES, F_SLOTS
+from tidemark.engine.queries.column_scans import ColumnBatch, ColumnScan
 from tidemark.recovery.backup.chain import Chain
 from tidemark.recovery.backup.level_file import LevelFile, columns_of, read_level, write_level
 from tidemark.recovery.backup.manifest import (

@@ -11,17 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.disk_check import DiskWalk
-from tidemark.engine.access.disk_check_layout import (
-    DISK_CHAIN,
-    DISK_DIRECTORY,
-    DISK_FREE,
-    DISK_LENGTH,
-    DISK_LOST,
-    DISK_OWNER,
-    DISK_PLACE,
-    DISK_ROW,
-)
 from tidemark.engine.base.errors import Damaged, FileTruncated, IoFailed, NoSuchTable
 from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, SLOT_BITS
 from tidemark.engine.disk.columns import COMMIT_PAGES
@@ -41,12 +30,23 @@ from tidemark.engine.disk.matrix_layout import (
 )
 from tidemark.engine.memory.arena_layout import F_DISK_EXTENT_COUNT
 from tidemark.engine.schema.types_base import counted
+from tidemark.recovery.verification.disk_rows_check import DiskWalk
+from tidemark.recovery.verification.disk_rows_check_layout import (
+    DISK_CHAIN,
+    DISK_DIRECTORY,
+    DISK_FREE,
+    DISK_LENGTH,
+    DISK_LOST,
+    DISK_OWNER,
+    DISK_PLACE,
+    DISK_ROW,
+)
 
 if TYPE_CHECKING:
-    from tidemark.engine.access.disk_check import PageVerdict
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.store.store import Store
+    from tidemark.recovery.verification.disk_rows_check import PageVerdict
     from tidemark.recovery.verification.findings import CheckReport
 
 ATTEMPTS = 100

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.access import applied_rows, unique_calls
-from tidemark.engine.access.batch_operations import get_many
+from tidemark.engine.applied import applied_rows
 from tidemark.engine.base.errors import DuplicateKey, LockTimeout, TransactionTooLarge
+from tidemark.engine.queries import unique_calls
+from tidemark.engine.queries.key_columns import get_many
 from tidemark.engine.schema.column import ABSENT
 from tidemark.replication.applier.key_set import KeySet
 from tidemark.replication.applier.marks import tag_applied

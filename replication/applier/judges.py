@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.access.applied_rows import Judge
 from tidemark.engine.access.batch_operations import decode_entries
+from tidemark.engine.applied.applied_rows import Judge
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.rows.column_buffers import primitive
 from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidemark.engine.access.noted_rows import refresh_rows, tag
+from tidemark.engine.applied.noted_rows import refresh_rows, tag
 from tidemark.engine.log.redo_layout import AUTHOR_MASK
 from tidemark.replication.settings.any_value import NO_LOGGING, REFLECT, REFRESH, RESERVED
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tidemark.engine.access import applied_rows
 from tidemark.engine.access.batch_operations import insert_many
+from tidemark.engine.applied import applied_rows
 from tidemark.engine.base.errors import Error, Rejected
 from tidemark.engine.rows.columnar import encode_keys
 from tidemark.replication.applier import marks
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from tidemark.engine.access.applied_rows import Judge
+    from tidemark.engine.applied.applied_rows import Judge
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
@@ -202,7 +202,7 @@ class OnePass:
             raise located(error, batch.origin) from error
 
     def change(self, operation: Operation, batch: ChangeBatch, judge: Judge | None) -> Words:
-        """Make the changes of a batch; return outcomes as in `tidemark.engine.access.applied_rows`. Shape: (rows,)."""
+        """Make the changes of a batch; return outcomes as in `applied_rows`. Shape: (rows,)."""
         rows = batch.changes(with_values=operation is not Operation.DELETE and batch.kind is not Kind.READ)
         if operation is Operation.INSERT:
             return applied_rows.apply_inserts(self.txn, batch.table, rows, batch.keys)

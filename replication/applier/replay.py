@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access import applied_rows
-from tidemark.engine.access.noted_rows import tag
+from tidemark.engine.applied import applied_rows
+from tidemark.engine.applied.noted_rows import tag
 from tidemark.engine.base.errors import BinlogDamaged, MemoryExhausted, Rejected, Retryable, TransactionTooLarge
 from tidemark.engine.log.redo_layout import AUTHOR_MASK
 from tidemark.replication.applier.apply_status import applied_epochs, write_row
@@ -255,7 +255,7 @@ class AuthoredTransaction:
 
 
 def _change(txn: Transaction, batch: ChangeBatch) -> Words:
-    """Make the changes of a batch; return outcomes as in `tidemark.engine.access.applied_rows`. Shape: (rows,)."""
+    """Make the changes of a batch; return outcomes as in `applied_rows`. Shape: (rows,)."""
     rows = batch.changes(with_values=batch.event is not Kind.DELETE and batch.kind is not Kind.READ)
     if batch.event is Kind.DELETE:
         return applied_rows.apply_deletes(txn, batch.table, rows, keys=batch.keys)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.access.applied_rows import (
+from tidemark.engine.applied.applied_rows import (
     APPLIED,
     EXISTS,
     apply_deletes,
@@ -17,7 +17,6 @@ from tidemark.engine.access.applied_rows import (
     apply_updates,
     apply_upserts,
 )
-from tidemark.engine.access.batch_operations import get_many
 from tidemark.engine.base.errors import (
     DuplicateKey,
     Error,
@@ -28,6 +27,7 @@ from tidemark.engine.base.errors import (
     Unsupported,
     ValueOutOfRange,
 )
+from tidemark.engine.queries.key_columns import get_many
 from tidemark.engine.rows.row_format import Words
 from tidemark.engine.schema.types import Boolean
 from tidemark.replication.binlog import events as e

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidemark.engine.access.conditional_changes import delete_where
 from tidemark.engine.base.errors import Rejected, Unsupported
 from tidemark.engine.programs.expressions import col
+from tidemark.engine.queries.conditional_changes import delete_where
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import Partition

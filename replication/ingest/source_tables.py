@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from tidemark.engine.access.conditional_changes import delete_where
 from tidemark.engine.access.row_operations import delete, get_committed, write
 from tidemark.engine.base.errors import TableExists
 from tidemark.engine.programs.expressions import col
+from tidemark.engine.queries.conditional_changes import delete_where
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.types import Text, UInt64

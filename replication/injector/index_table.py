@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.access import batch_operations, conditional_changes
-from tidemark.engine.access.conditions import Condition
-from tidemark.engine.access.program_scans import aggregate, scan_where
+from tidemark.engine.access import batch_operations
 from tidemark.engine.programs.expressions import col
+from tidemark.engine.queries import conditional_changes
+from tidemark.engine.queries.conditions import Condition
+from tidemark.engine.queries.program_scans import aggregate, scan_where
 from tidemark.engine.rows.column_output import decode_rows
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.settings.any_value import NO_LOGGING

@@ -18,10 +18,11 @@ from tests.interpreter.generate import value_of
 from tests.shares import few
 from tests.store.support import open_memory
 from tidemark import scans
-from tidemark.engine.access import batch_operations, column_scans, key_columns
-from tidemark.engine.access.conditions import Condition
-from tidemark.engine.access.noted_rows import tag
+from tidemark.engine.access import batch_operations
+from tidemark.engine.applied.noted_rows import tag
 from tidemark.engine.base.errors import Rejected
+from tidemark.engine.queries import column_scans, key_columns
+from tidemark.engine.queries.conditions import Condition
 
 KINDS: dict[str, Any] = {
     **{f"i{bits}": getattr(tm, f"Int{bits}") for bits in (8, 16, 32, 64)},

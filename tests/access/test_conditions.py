@@ -14,10 +14,10 @@ from tests.access.queries import COLUMNS, KIND, Maker, row_of
 from tests.elsewhere import OWN_LOCK
 from tests.shares import few
 from tests.store.support import open_memory
-from tidemark.engine.access.conditions import Condition
-from tidemark.engine.access.program_scans import scan_where
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.condition_ranges import known_of
+from tidemark.engine.queries.conditions import Condition
+from tidemark.engine.queries.program_scans import scan_where
 from tidemark.engine.schema.partition_pruning import partitions_for
 
 pytestmark = pytest.mark.usefixtures("storage")

@@ -17,7 +17,7 @@ from tests.access.queries import Leaf, Maker
 from tests.interpreter.generate import value_of
 from tests.shares import few
 from tests.store.support import open_memory
-from tidemark.engine.access import index_choice as choice
+from tidemark.engine.queries import index_choice as choice
 from tidemark.engine.schema import types as t
 
 duckdb = pytest.importorskip("duckdb")

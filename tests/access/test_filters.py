@@ -19,12 +19,12 @@ import tidemark as tm
 from tests.interpreter.generate import value_of
 from tests.shares import few
 from tests.store.support import open_memory
-from tidemark.engine.access import filters, program_scans
-from tidemark.engine.access.conditions import Condition
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_aggregates
 from tidemark.engine.programs.decisions import TESTS_MAX
+from tidemark.engine.queries import filters, program_scans
+from tidemark.engine.queries.conditions import Condition
 from tidemark.engine.schema.types import Boolean, Enum, Floating, Integer
 from tidemark.engine.schema.types import Decimal as DecimalType
 

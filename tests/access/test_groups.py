@@ -18,9 +18,9 @@ from tests.access.queries import COLUMNS, KIND, NUMBERS, TEXTS, row_of
 from tests.seeds import fresh_seeds
 from tests.storage import memory_only
 from tests.store.support import open_memory
-from tidemark.engine.access import conditions, program_scans
 from tidemark.engine.base import limits
 from tidemark.engine.programs import group_memory
+from tidemark.engine.queries import conditions, program_scans
 from tidemark.engine.schema.types import Boolean, Enum
 
 pytestmark = pytest.mark.usefixtures("storage")

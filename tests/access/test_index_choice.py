@@ -14,11 +14,11 @@ import pytest
 import tidemark as tm
 from tests.interpreter.generate import value_of
 from tests.store.support import open_memory
-from tidemark.engine.access import index_choice as choice
-from tidemark.engine.access.conditions import Condition
-from tidemark.engine.access.index_choice import choose
 from tidemark.engine.programs import compiled
 from tidemark.engine.programs.condition_ranges import starts_of
+from tidemark.engine.queries import index_choice as choice
+from tidemark.engine.queries.conditions import Condition
+from tidemark.engine.queries.index_choice import choose
 
 NAME = "test.t"
 COLUMNS = [
@@ -292,7 +292,7 @@ def test_index_dropped_between_choice_and_scan_is_done_without(
     begun = iter(table.scan(["id"], where=col("n").between(3, 6)))
     next(begun)
     db.drop_index(NAME, "by_n")
-    monkeypatch.setattr("tidemark.engine.access.program_scans.way_of", lambda *_: (found, [0, 1]))
+    monkeypatch.setattr("tidemark.engine.queries.program_scans.way_of", lambda *_: (found, [0, 1]))
     assert sorted(row.id for row in table.scan(["id"], where=col("n") == 3)) == expected
     assert table.scan(where=col("n") == 3).count() == len(expected)
     assert table.update_where({"m": 1}, col("n") == 3) == len(expected)

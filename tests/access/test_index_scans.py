@@ -11,7 +11,7 @@ import pytest
 
 import tidemark as tm
 from tests.store.support import open_memory
-from tidemark.engine.access import index_choice as choice
+from tidemark.engine.queries import index_choice as choice
 
 NAME = "test.t"
 COLUMNS = [

@@ -15,8 +15,9 @@ from tests.seeds import fresh_seeds
 from tests.shares import few
 from tests.store.read_only import attach
 from tests.store.support import open_memory
-from tidemark.engine.access import batch_operations, program_scans, snapshot_reads, unique_reads
-from tidemark.engine.access import index_choice as choice
+from tidemark.engine.access import batch_operations, snapshot_reads, unique_reads
+from tidemark.engine.queries import index_choice as choice
+from tidemark.engine.queries import program_scans
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.t"

@@ -11,8 +11,8 @@ import pytest
 
 import tidemark as tm
 from tests.elsewhere import elsewhere
-from tidemark.engine.access import applied_rows
-from tidemark.engine.access.applied_rows import APPLIED, EXISTS, MISSING, REFUSED, Judge
+from tidemark.engine.applied import applied_rows
+from tidemark.engine.applied.applied_rows import APPLIED, EXISTS, MISSING, REFUSED, Judge
 from tidemark.engine.programs.interpreter import Assembler, Program
 
 pytestmark = pytest.mark.usefixtures("storage")

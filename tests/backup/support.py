@@ -10,9 +10,10 @@ import tidemark as tm
 from tests.load.support import NAME, published, rows
 from tests.load.support import new_store as load_store
 from tests.store.support import SMALL, open_memory
-from tidemark.engine.access import batch_operations, column_scans
+from tidemark.engine.access import batch_operations
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
+from tidemark.engine.queries import column_scans
 from tidemark.recovery.backup import writer as writer_room
 from tidemark.recovery.backup.archive import Archiver
 from tidemark.recovery.backup.plan import make_plan

@@ -26,7 +26,7 @@ from tests.backup.support import archived
 from tests.replication.history import History
 from tests.replication.site import WHOLE
 from tests.store.support import open_memory
-from tidemark.engine.access.noted_rows import refresh_rows, tag
+from tidemark.engine.applied.noted_rows import refresh_rows, tag
 from tidemark.recovery.backup.archive import Archiver
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.settings.any_value import REFLECT, REFRESH

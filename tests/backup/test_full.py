@@ -15,7 +15,7 @@ from tests.backup.support import content, content_of, restored, small_batches, t
 from tests.snapshot.watched import Watched
 from tests.store.support import open_memory
 from tidemark.backup import backups, restore
-from tidemark.engine.access.noted_rows import tag
+from tidemark.engine.applied.noted_rows import tag
 from tidemark.recovery.backup.manifest import read_manifest
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 

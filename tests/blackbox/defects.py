@@ -43,14 +43,14 @@ DEFECTS = (
     ),
     Defect(
         "an index that answers alone forgets the var part",
-        "tidemark.engine.access.index_only",
+        "tidemark.engine.queries.index_only",
         "has_var = int(row_format.has_var)",
         "has_var = 0",
         _programs(200),
     ),
     Defect(
         "a lookup forgets the rest of its condition",
-        "tidemark.engine.access.index_choice",
+        "tidemark.engine.queries.index_choice",
         "    return len(names) == len(columns) and all(",
         "    return bool(names) or all(",
         _programs(60),
@@ -58,7 +58,7 @@ DEFECTS = (
     ),
     Defect(
         "a lookup does not see the changes of its transaction",
-        "tidemark.engine.access.lookups",
+        "tidemark.engine.queries.lookups",
         "            found = read_keys(table, _primary_keys(table, lookup.keys), txn, False)",
         "            found = read_keys(table, _primary_keys(table, lookup.keys), None, False)",
         _programs(60),
@@ -89,7 +89,7 @@ DEFECTS = (
     ),
     Defect(
         "rows of a batch whose key came before are put off",
-        "tidemark.engine.access.unique_upserts",
+        "tidemark.engine.queries.unique_upserts",
         "        if not self.table.unique_columns:  # only rows with the same key depend on each other",
         "        if True:",
         _programs(200),

@@ -9,11 +9,11 @@ import numpy as np
 
 from tests.check.test_disk import Plant
 from tests.naive import disk_check as naive
-from tidemark.engine.access.disk_check_kernels import check_disk_page, rows_not_marked
-from tidemark.engine.access.disk_check_layout import CD_CHAINS, CD_CHUNKS, CD_PIECES, CD_WHERE, CD_WORDS
 from tidemark.engine.disk.cache_layout import SLOT_BITS, TS_PAGE_WORDS
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
+from tidemark.recovery.verification.disk_rows_check_kernels import check_disk_page, rows_not_marked
+from tidemark.recovery.verification.disk_rows_check_layout import CD_CHAINS, CD_CHUNKS, CD_PIECES, CD_WHERE, CD_WORDS
 
 SEED = 8_416
 SLOTS_PER_CALL = 7

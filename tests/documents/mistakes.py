@@ -22,7 +22,7 @@ import tidemark as tm
 from tests.elsewhere import elsewhere
 from tidemark import read_only as read_only_views
 from tidemark.database import Database
-from tidemark.engine.access import batch_operations, conditions, row_operations
+from tidemark.engine.access import batch_operations, row_operations
 from tidemark.engine.base import errors, out_of_memory
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.failure import Failure
@@ -33,6 +33,7 @@ from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.log import redo, spool_files
 from tidemark.engine.log.redo import RedoLog
 from tidemark.engine.programs.program_layout import PE_DIVISION
+from tidemark.engine.queries import conditions
 from tidemark.engine.rows.row_var import build_var_part
 from tidemark.engine.schema.added_columns import from_var
 from tidemark.engine.schema.catalog import Catalog

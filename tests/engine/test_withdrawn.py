@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import tidemark as tm
-from tidemark.engine.access import disk_reading, program_scans, snapshot_reads
+from tidemark.engine.access import disk_reading, snapshot_reads
 from tidemark.engine.access import disk_reads_kernels as disk_reads
 from tidemark.engine.access.reads_kernels import read_int_key
 from tidemark.engine.access.versions_reads_kernels import scan_rows
@@ -28,6 +28,7 @@ from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory import handles_kernels as handles
 from tidemark.engine.memory.arena import NOTHING, address_of, next_handle
 from tidemark.engine.memory.handles_kernels import descriptor_word, withdraw
+from tidemark.engine.queries import program_scans
 from tidemark.engine.table.setup_kernels import drop_fragment_pages
 from tidemark.engine.txn.operations_kernels import touch_int_key
 from tidemark.handles import TableHandle

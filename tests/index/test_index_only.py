@@ -14,10 +14,10 @@ from tests.index.values import KINDS, row_of
 from tests.index.whole import entries_of
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
-from tidemark.engine.access import index_only
-from tidemark.engine.access.index_only import CALL_KEYS
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.memory.arena_layout import PAGE_HEADER_WORDS, PAGE_WORDS
+from tidemark.engine.queries import index_only
+from tidemark.engine.queries.index_only import CALL_KEYS
 from tidemark.engine.schema import types as t
 
 NAME = "test.t"

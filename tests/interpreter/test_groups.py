@@ -11,7 +11,6 @@ import pytest
 from tests.interpreter.generate import KINDS, LONGS, Batch, definition_of
 from tests.interpreter.machine import Machine, float_sum, order
 from tests.seeds import fresh_seeds
-from tidemark.engine.access.conditions import Running
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import LimitExceeded, ProgramInvalid, Rejected
 from tidemark.engine.programs import program_layout as p
@@ -19,6 +18,7 @@ from tidemark.engine.programs.aggregates import Aggregates
 from tidemark.engine.programs.expression_programs import compile_aggregates
 from tidemark.engine.programs.expressions import Col, Expression, col
 from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.queries.conditions import Running
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column

@@ -21,12 +21,12 @@ from tests.interpreter.generate import Batch, Writer, definition_of
 from tests.shares import few
 from tests.store.support import open_memory
 from tests.store.trouble import promises
-from tidemark.engine.access import conditions
 from tidemark.engine.base.errors import FrameRejected, ProgramInvalid, Rejected
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.instruction_set import INSTRUCTIONS
 from tidemark.engine.programs.interpreter import Assembler, Program
 from tidemark.engine.programs.vm_batch_kernels import run_batch
+from tidemark.engine.queries import conditions
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column

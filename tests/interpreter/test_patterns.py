@@ -12,10 +12,10 @@ import tidemark as tm
 from tests.interpreter.machine import like, parts_of
 from tests.shares import few
 from tests.store.support import open_memory
-from tidemark.engine.access import conditions
 from tidemark.engine.base import limits
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.patterns import pattern_of, tokens_of
+from tidemark.engine.queries import conditions
 
 
 def stored(texts: list[Any], kind: Any = tm.Text) -> Any:
@@ -71,7 +71,7 @@ def test_steps_of_a_row_are_linear_in_its_text(pattern: str) -> None:
     condition = conditions.Condition(table.definition, tm.col("x").like(pattern))
     running = conditions.Running(condition.program)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tidemark.engine.access.program_scans.Running", lambda _: running)
+        patch.setattr("tidemark.engine.queries.program_scans.Running", lambda _: running)
         assert table.scan(["id"], where=tm.col("x").like(pattern)).to_arrow().num_rows == 0
     assert running.work[p.W_MATCHED] < 2_100_000
 

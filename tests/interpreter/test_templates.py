@@ -22,7 +22,6 @@ from tests.interpreter.test_expressions import TABLE
 from tests.interpreter.test_machine import check
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
-from tidemark.engine.access import conditions
 from tidemark.engine.programs import compiled, expression_programs
 from tidemark.engine.programs.expressions import Constant, Expression, Member, col
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
@@ -30,6 +29,7 @@ from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.programs.lowering import Kind, Lowering, compared, lower_all
 from tidemark.engine.programs.lowering import number as lowering_of_number
 from tidemark.engine.programs.verifier import Verifier
+from tidemark.engine.queries import conditions
 from tidemark.engine.schema import types as t
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles

@@ -49,7 +49,7 @@ DEFECTS = (
     ),
     Defect(
         "a condition is not evaluated again under the lock",
-        "tidemark.engine.access.conditional_changes",
+        "tidemark.engine.queries.conditional_changes",
         "        yield entries, offsets\n",
         "        yield batch.entries, batch.offsets\n",
         frozenset({"PMP"}),

@@ -11,7 +11,7 @@ import pytest
 
 import tidemark as tm
 from tests.store.support import open_memory
-from tidemark.engine.access import noted_rows
+from tidemark.engine.applied import noted_rows
 from tidemark.engine.base.errors import InvariantBroken
 from tidemark.engine.log.follower import FollowPoint, LogFollower
 from tidemark.engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE

@@ -13,7 +13,7 @@ import pytest
 
 import tidemark as tm
 from tests.log.test_follower import COLUMNS, Net, capture, followed, follower, nets, read_all, values
-from tidemark.engine.access import noted_rows
+from tidemark.engine.applied import noted_rows
 from tidemark.engine.base.errors import RedoDamaged
 from tidemark.engine.log.follower import FollowPoint, LogFollower
 from tidemark.engine.log.redo_layout import FRAGMENT_MASK, FRAGMENT_SHIFT, GROUP_WORDS, KIND_REFRESH, TRANSACTION_WORDS

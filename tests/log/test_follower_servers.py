@@ -23,7 +23,7 @@ from tests.log.test_follower import (
     random_operation,
     read_all,
 )
-from tidemark.engine.access import noted_rows
+from tidemark.engine.applied import noted_rows
 from tidemark.engine.log.row_changes import RowChanges
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from tidemark.engine.access.disk_check_layout import DISK_ROW
 from tidemark.engine.disk.cache_layout import SLOT_BITS
 from tidemark.engine.disk.disk_layout import (
     DP_ENTRIES,
@@ -18,6 +17,7 @@ from tidemark.engine.disk.disk_layout import (
     PIECE_ROWID_MASK,
 )
 from tidemark.engine.memory.arena_layout import LIVE, LOCK_MASK, STATE_MASK, STATE_SHIFT
+from tidemark.recovery.verification.disk_rows_check_layout import DISK_ROW
 
 
 class Found(NamedTuple):

@@ -69,6 +69,7 @@ SPACE_DROPPED = "tests.disk.test_space:test_dropped_tables_extents_wait_and_come
 SPACE_FREED = "tests.disk.test_space:test_tablespace_freed_leaves_every_block_as_before"
 
 BACKUP = "tidemark.recovery.backup"
+DISK_ROWS = "tidemark.recovery.verification.disk_rows_check"
 DIGEST = "tidemark.recovery.verification.digests"
 BACKED_UP = "tests.recovery.test_disk_entries:test_entries_appended_and_made_records_equal_twins"
 CHAINS = "tests.backup.test_chains:test_each_backup_of_a_random_life_restores_to_its_rows"
@@ -133,7 +134,7 @@ TWINS = {
     **dict.fromkeys([f"txn.versions.{name}" for name in ("close_view", "find_view", "open_snapshot")], SNAPSHOT_LIFE),
     **dict.fromkeys(["txn.versions.open_view", "txn.versions.advance_view"], VIEWS),
     **dict.fromkeys(["rows.ticks.begin_large", "rows.ticks.finish_large"], VIEWS),
-    "access.program_scan.rows_of_fragments": (
+    "queries.program_scan.rows_of_fragments": (
         "tests.snapshot.test_views:test_rows_that_a_large_commit_adds_appear_at_once_and_nothing_waits_for_them"
     ),
     "txn.versions.cut_versions": SNAPSHOT_LIFE,
@@ -192,10 +193,13 @@ TWINS = {
         VAR,
     ),
     **dict.fromkeys(
-        ["access.disk_check.check_disk_page", "access.disk_check.rows_not_marked"],
+        [
+            f"{DISK_ROWS}.check_disk_page",
+            f"{DISK_ROWS}.rows_not_marked",
+        ],
         "tests.check.test_disk_twins:test_pages_and_rows_of_any_state_are_judged_as_by_the_twin",
     ),
-    "access.disk_check.check_disk_row": "tests.check.test_disk:test_damage_of_disk_columns_is_found_and_placed",
+    f"{DISK_ROWS}.check_disk_row": "tests.check.test_disk:test_damage_of_disk_columns_is_found_and_placed",
     **dict.fromkeys(
         ["txn.operations.delete_disk_rows", "txn.operations.put_disk_rows", "txn.disk_changes.unplan_step"], WALK
     ),
@@ -233,7 +237,7 @@ TWINS = {
     ),
     **dict.fromkeys(["txn.begin.tag_transaction", "txn.before_images.note_rows"], TAGGED),
     "txn.before_images.set_capture": FOLLOWED,
-    "access.absent.lock_absent": (
+    "applied.absent.lock_absent": (
         "tests.store.test_absent_keys:test_keys_reported_absent_among_all_other_work_leave_nothing"
     ),
     "tidemark.replication.ingest.result_rows.find_result_cells": (
@@ -343,13 +347,13 @@ TWINS = {
         STORED,
     ),
     **dict.fromkeys(
-        ["access.index_only.index_keys", "access.index_only.images_of_keys"],
+        ["queries.index_only.index_keys", "queries.index_only.images_of_keys"],
         f"{INDEX_ONLY}:test_entries_of_random_columns_are_what_their_rows_are",
     ),
     "rows.values_check.check_values": (
         "tests.rows.test_values_check:test_any_bytes_of_a_row_are_judged_as_the_twin_does"
     ),
-    "access.index_only.count_entries": f"{INDEX_ONLY}:test_counts_of_ranges_are_what_scans_of_them_find",
+    "queries.index_only.count_entries": f"{INDEX_ONLY}:test_counts_of_ranges_are_what_scans_of_them_find",
     "index.lists.withdraw_index": f"{STORED_ONLINE}:test_scan_of_a_dropped_index_ends_and_its_memory_comes_back",
     "index.lists.remove_rows": f"{STORED_ONLINE}:test_partitions_that_come_and_go_take_their_entries_with_them",
     **dict.fromkeys(
@@ -373,14 +377,14 @@ TWINS = {
         f"{UNIQUE_LIFE}:test_damage_of_a_unique_index_is_found",
     ),
     **dict.fromkeys(["memory.pool.split_pool", "memory.pool.join_pools"], RESTARTED),
-    "access.column_scan.scan_columns": (
+    "queries.column_scan.scan_columns": (
         "tests.access.test_column_scans:test_columns_copied_by_kernels_are_those_of_the_entries"
     ),
-    "access.key_columns.read_columns": (
+    "queries.key_columns.read_columns": (
         "tests.access.test_column_scans:test_rows_by_key_copied_by_kernels_are_those_of_the_entries"
     ),
-    "access.filter_scan.scan_filter": "tests.access.test_filters:test_filters_find_and_add_up_what_the_machine_does",
-    "access.program_scan.scan_program": (
+    "queries.filter_scan.scan_filter": "tests.access.test_filters:test_filters_find_and_add_up_what_the_machine_does",
+    "queries.program_scan.scan_program": (
         "tests.access.test_conditions:test_scan_in_place_and_over_copies_find_what_the_rows_say_own_changes_included"
     ),
     **dict.fromkeys(

@@ -24,7 +24,7 @@ LINKED = ("engine", "recovery", "replication")
 # Rooms of the engine, each importing itself and what stands before it here, for types too.
 ROOMS = (
     *("base", "jit", "files", "sealed", "memory", "schema", "rows", "log", "programs", "index", "disk", "table", "txn"),
-    *("access", "point", "store"),
+    *("access", "queries", "applied", "point", "store"),
 )
 # Kernels reach the words of a layout through one letter, the same in all of them (docs/architecture.md). W is what
 # one module of kernels has for itself.
@@ -43,7 +43,7 @@ LETTERS = {
     "tidemark.engine.log.load_arena_layout": "N",
     "tidemark.engine.store.group_apply_layout": "O",
     "tidemark.engine.programs.program_layout": "P",
-    "tidemark.engine.access.program_scan_layout": "Q",
+    "tidemark.engine.queries.program_scan_layout": "Q",
     "tidemark.engine.schema.row_layout": "R",
     "tidemark.engine.log.spool_layout": "T",
     "tidemark.engine.txn.versions_layout": "V",
@@ -54,7 +54,7 @@ LETTERS = {
     "tidemark.recovery.backup.entries_layout": "I",
     "tidemark.recovery.backup.restore_layout": "J",
     "tidemark.engine.store.disk_replay_layout": "W",
-    "tidemark.engine.access.disk_check_layout": "W",
+    "tidemark.recovery.verification.disk_rows_check_layout": "W",
     "tidemark.engine.rows.check_layout": "W",
     "tidemark.engine.rows.values_layout": "W",
     "tidemark.replication.applier.key_sets_layout": "W",

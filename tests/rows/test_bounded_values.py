@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tidemark.engine.access.conditions import Condition
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.programs.compiled import compile_aggregates, compile_filter, compile_update
 from tidemark.engine.programs.expressions import Expression, col
+from tidemark.engine.queries.conditions import Condition
 from tidemark.engine.rows.column_input import to_columns
 from tidemark.engine.rows.column_values import conform, from_python
 from tidemark.engine.schema import types as t

@@ -10,7 +10,7 @@ import pytest
 
 import tidemark as tm
 from tests.store.support import open_memory
-from tidemark.engine.access import applied_rows
+from tidemark.engine.applied import applied_rows
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 FIXED = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)]

@@ -19,17 +19,10 @@ import tidemark as tm
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
 from tests.waiting import wait_until
-from tidemark.engine.access import (
-    batch_operations,
-    column_scans,
-    key_columns,
-    program_scans,
-    snapshot_index,
-    snapshot_reads,
-    unique_reads,
-)
+from tidemark.engine.access import batch_operations, snapshot_index, snapshot_reads, unique_reads
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.queries import column_scans, key_columns, program_scans
 from tidemark.engine.txn.transaction import Transaction
 from tidemark.engine.txn.views import Views
 
@@ -285,7 +278,7 @@ def test_many_rows_by_a_unique_key_are_those_of_one_instant(monkeypatch: pytest.
 
 
 def test_counts_of_an_index_are_those_of_one_instant(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tidemark.engine.access import index_only
+    from tidemark.engine.queries import index_only
 
     monkeypatch.setattr(index_only, "CALL_LEAVES", 2)
     with made() as db:

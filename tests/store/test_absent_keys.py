@@ -19,7 +19,7 @@ from tests.elsewhere import OWN_LOCK
 from tests.replication.site import account_site, epochs_in
 from tests.store.support import open_memory
 from tests.waiting import wait_until
-from tidemark.engine.access.noted_rows import refresh_rows
+from tidemark.engine.applied.noted_rows import refresh_rows
 
 KINDS = {
     "plain": [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32)],

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.access.conditions import Condition
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.programs.expressions import (
     NEGATED,
@@ -25,6 +24,7 @@ from tidemark.engine.programs.expressions import (
     NullTest,
     joined,
 )
+from tidemark.engine.queries.conditions import Condition
 from tidemark.engine.schema.types import Floating
 from tidemark.engine.schema.types_text import Binary
 

@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.access import conditional_changes, row_operations
-from tidemark.engine.access.applied_rows import lock_keys
+from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import (
     Progress,
     by_batches,
     change_columns,
+    lock_keys,
     put_changed,
     put_images,
     read_locked,
     retry_if_altered,
 )
-from tidemark.engine.access.unique_calls import locked_key
 from tidemark.engine.access.unique_reads import find
 from tidemark.engine.base.errors import DuplicateKey
 from tidemark.engine.index.unique_keys import Lookups, keys_of_images
 from tidemark.engine.memory.arena_layout import MODE_INSERT, MODE_LOCK
+from tidemark.engine.queries import conditional_changes
+from tidemark.engine.queries.unique_calls import locked_key
 from tidemark.engine.rows.columnar import EncodedKeys, EncodedRows, encode_rows
 
 if TYPE_CHECKING:

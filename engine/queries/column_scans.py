@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access import program_scan_layout as q
 from tidemark.engine.access.batch_operations import scan_from
-from tidemark.engine.access.column_scan_kernels import scan_columns
-from tidemark.engine.access.columns import TEXT_BYTES, Columns, is_copied, schema_of
-from tidemark.engine.access.conditions import Condition, Running, rows_memory
-from tidemark.engine.access.filters import filter_of
-from tidemark.engine.access.index_choice import way_of
 from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
 from tidemark.engine.memory.arena_layout import F_ROWS, OK, ST_CHANGED, ST_DROPPED, ST_MORE, ST_SPACE
 from tidemark.engine.programs.program_layout import VECTOR_ROWS
+from tidemark.engine.queries import program_scan_layout as q
+from tidemark.engine.queries.column_scan_kernels import scan_columns
+from tidemark.engine.queries.columns import TEXT_BYTES, Columns, is_copied, schema_of
+from tidemark.engine.queries.conditions import Condition, Running, rows_memory
+from tidemark.engine.queries.filters import filter_of
+from tidemark.engine.queries.index_choice import way_of
 
 if TYPE_CHECKING:
     import pyarrow as pa

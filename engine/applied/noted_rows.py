@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.absent_kernels import lock_absent
-from tidemark.engine.access.applied_rows import MISSING, touch_rows_again
 from tidemark.engine.access.batch_operations import PUT_SLICE_ROWS, retry_if_altered
 from tidemark.engine.access.row_operations import settle
+from tidemark.engine.applied.absent_kernels import lock_absent
+from tidemark.engine.applied.applied_rows import MISSING, touch_rows_again
 from tidemark.engine.base.errors import InvariantBroken
 from tidemark.engine.log.redo_layout import ANY_VALUE_READ, FLAG_DISK_KEPT, KIND_REFRESH
 from tidemark.engine.memory.arena_layout import AUTHOR_SHIFT, OK, X_ROW

@@ -1,7 +1,7 @@
 """Scans with a condition, and aggregates: programs run over rows in place, or over copies of them.
 
 Rows come in the order of a scan without a condition, unless an index is chosen for the condition
-(`engine/access/index_choice.py`); limits count rows that were accepted. A last row (VERDICT_LAST) ends the whole scan,
+(`engine/queries/index_choice.py`); limits count rows that were accepted. A last row (VERDICT_LAST) ends the whole scan,
 not only its partition.
 """
 
@@ -16,23 +16,6 @@ import numpy as np
 
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import scan, scan_from
-from tidemark.engine.access.conditions import SLOTS_MAX, Condition, Running, failed, names_of, slots_per_call
-from tidemark.engine.access.filter_scan_kernels import scan_filter
-from tidemark.engine.access.filters import filter_of
-from tidemark.engine.access.index_choice import Choice, Lookup, few_keys, way_of
-from tidemark.engine.access.index_only import scan_index
-from tidemark.engine.access.lookups import look_up
-from tidemark.engine.access.program_scan_kernels import rows_of_fragments, scan_program
-from tidemark.engine.access.program_scan_layout import (
-    FT_AGGREGATES,
-    PS_CODE,
-    PS_OWN,
-    PS_POSITION,
-    PS_ROWS,
-    PS_STATE_WORDS,
-    PS_STATUS,
-    PS_WORDS,
-)
 from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
 from tidemark.engine.base.errors import InvariantBroken, NoSuchIndex
 from tidemark.engine.memory.arena import NOTHING
@@ -53,6 +36,23 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_aggregates
 from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.queries.conditions import SLOTS_MAX, Condition, Running, failed, names_of, slots_per_call
+from tidemark.engine.queries.filter_scan_kernels import scan_filter
+from tidemark.engine.queries.filters import filter_of
+from tidemark.engine.queries.index_choice import Choice, Lookup, few_keys, way_of
+from tidemark.engine.queries.index_only import scan_index
+from tidemark.engine.queries.lookups import look_up
+from tidemark.engine.queries.program_scan_kernels import rows_of_fragments, scan_program
+from tidemark.engine.queries.program_scan_layout import (
+    FT_AGGREGATES,
+    PS_CODE,
+    PS_OWN,
+    PS_POSITION,
+    PS_ROWS,
+    PS_STATE_WORDS,
+    PS_STATUS,
+    PS_WORDS,
+)
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words

@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.access.batch_operations import (
-    PUT_SLICE_ROWS,
+    lock_keys,
     put_changed,
     put_images,
     read_keys,
     retry_if_altered,
     touch_many,
 )
-from tidemark.engine.access.conditions import Running, failed
-from tidemark.engine.access.reads_kernels import lock_found
-from tidemark.engine.access.row_operations import settle
 from tidemark.engine.base.errors import DuplicateKey, RowNotFound
 from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, OK, X_ROW
+from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT
 from tidemark.engine.programs import program_layout as p
+from tidemark.engine.queries.conditions import Running, failed
 from tidemark.engine.rows.columnar import EncodedKeys, encode_keys, encode_rows
 from tidemark.engine.table.table import TableAltered
 
@@ -163,22 +161,6 @@ def touch_rows_again(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Wo
 
 def _keys(table: Table, rows: pa.RecordBatch) -> EncodedKeys:
     return encode_keys(table.format, rows.select(list(table.definition.primary_key)))
-
-
-def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
-    """Lock the rows that exist; return, for each key, 1 if it has a row, else 0."""
-    txn.check(locks=True)
-    table.check()
-    found = np.zeros(keys.count, dtype=np.int64)
-    position = 0
-    deadline: float | None = None
-    while position < keys.count:
-        stop = min(position + PUT_SLICE_ROWS, keys.count)
-        place = (txn.mem, table.handle, txn.desc, keys.keys, keys.key_offsets, keys.key_stride)
-        status = lock_found(*place, position, stop, found)
-        position = int(txn.mem[txn.desc + X_ROW])
-        deadline = None if status == OK else settle(txn, table, status, 4_096, deadline)
-    return found
 
 
 def _read(txn: Transaction, table: Table, keys: EncodedKeys, with_disk: bool) -> tuple[Words, Words]:

@@ -1,4 +1,4 @@
-"""Rows by the keys that a condition names (`engine/access/index_choice.py`), in the order of a full scan.
+"""Rows by the keys that a condition names (`engine/queries/index_choice.py`), in the order of a full scan.
 
 All rows of a lookup are found at one instant, before the first one is handed on, so a loop that updates what it reads
 ends. Their disk parts are read in windows by the same view.
@@ -25,11 +25,11 @@ from tidemark.engine.rows.column_buffers import NO_WORDS
 from tidemark.engine.rows.columnar import EncodedKeys, encode_keys
 
 if TYPE_CHECKING:
-    from tidemark.engine.access.index_choice import Lookup
     from tidemark.engine.access.snapshot import Snapshot
     from tidemark.engine.access.snapshot_reads import Shown
     from tidemark.engine.index.key_values import KeyShape
     from tidemark.engine.memory.arena import Words
+    from tidemark.engine.queries.index_choice import Lookup
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
 

@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemark.engine.access import program_scan_layout as Q
-from tidemark.engine.access.filter_scan_kernels import found_rows, has_own
-from tidemark.engine.access.program_scan_kernels import SLOT_BITS, SLOT_MASK
 from tidemark.engine.index.key_words_kernels import is_chained
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.objects_kernels import copy_elements
@@ -20,6 +17,9 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.programs import program_layout as P
 from tidemark.engine.programs.vm_columns_kernels import IS_DAMAGED, var_value
+from tidemark.engine.queries import program_scan_layout as Q
+from tidemark.engine.queries.filter_scan_kernels import found_rows, has_own
+from tidemark.engine.queries.program_scan_kernels import SLOT_BITS, SLOT_MASK
 from tidemark.engine.rows.rows_kernels import map_get
 from tidemark.engine.rows.side_pages_kernels import var_of
 from tidemark.engine.rows.ticks_kernels import check_view

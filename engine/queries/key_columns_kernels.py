@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemark.engine.access import program_scan_layout as Q
-from tidemark.engine.access.column_scan_kernels import copy_columns
 from tidemark.engine.access.reads_kernels import visible
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.programs import program_layout as P
+from tidemark.engine.queries import program_scan_layout as Q
+from tidemark.engine.queries.column_scan_kernels import copy_columns
 from tidemark.engine.rows.key_groups_kernels import AHEAD_ROWS, HINT_MASK, HINT_SHIFT, confirmed, look_ahead
 from tidemark.engine.rows.primary_kernels import entry_rowid
 from tidemark.engine.rows.rows_kernels import known_row_address

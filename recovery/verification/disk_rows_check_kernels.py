@@ -9,7 +9,6 @@ slices, so missing pieces of it are not a fault.
 
 from __future__ import annotations
 
-from tidemark.engine.access import disk_check_layout as W
 from tidemark.engine.disk import cache_layout as C
 from tidemark.engine.disk import disk_layout as D
 from tidemark.engine.disk.cache_kernels import find_entry, frame_of
@@ -21,6 +20,7 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.rows_kernels import is_live, map_get, row_address
 from tidemark.engine.txn.disk_changes_kernels import reference_at
+from tidemark.recovery.verification import disk_rows_check_layout as W
 
 
 @helper

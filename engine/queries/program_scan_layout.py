@@ -17,7 +17,7 @@ PS_STATE_WORDS = 8
 OWN = 1  # the transaction has changed it
 OWN_NOT = 2  # its var part is missing or in several chunks
 
-# --- filters: up to three tests of columns, then aggregates (`engine/access/filters.py`) ------------------
+# --- filters: up to three tests of columns, then aggregates (`engine/queries/filters.py`) ------------------
 FT_FORM = 0  # which loop tests the rows
 FT_ACCEPTED = 1  # bit o: rows are accepted for which the set of tests o holds
 FT_AGGREGATES = 2
@@ -53,7 +53,7 @@ WAY_ROWS = 1  # count rows
 WAY_INTEGERS = 2  # sum of integers of eight bytes
 WAY_FLOATS = 3
 
-# --- columns that rows are copied into (`engine/access/column_scans.py`) ----------------------------------
+# --- columns that rows are copied into (`engine/queries/column_scans.py`) ----------------------------------
 CO_COLUMNS = 0
 CO_CAPACITY = 1  # rows that the columns have room for
 CO_FIRST = 2

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tidemark.engine.access.disk_check_kernels import check_disk_page, check_disk_row, rows_not_marked
-from tidemark.engine.access.disk_check_layout import CD_BUSY, CD_CHAINS, CD_CHUNKS, CD_LSN, CD_WHERE, CD_WORDS
 from tidemark.engine.base.errors import InvariantBroken
 from tidemark.engine.disk.cache_layout import TS_PAGE_WORDS
 from tidemark.engine.memory.arena_layout import (
@@ -19,6 +17,15 @@ from tidemark.engine.memory.arena_layout import (
     ST_MORE,
     ST_PAGE,
     ST_SPACE,
+)
+from tidemark.recovery.verification.disk_rows_check_kernels import check_disk_page, check_disk_row, rows_not_marked
+from tidemark.recovery.verification.disk_rows_check_layout import (
+    CD_BUSY,
+    CD_CHAINS,
+    CD_CHUNKS,
+    CD_LSN,
+    CD_WHERE,
+    CD_WORDS,
 )
 
 if TYPE_CHECKING:

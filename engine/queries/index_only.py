@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.index_only_kernels import count_entries, images_of_keys, index_keys
 from tidemark.engine.access.index_scans import IndexScan
 from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_CHANGED, ST_DROPPED, ST_MORE, X_CHANGES
+from tidemark.engine.queries.index_only_kernels import count_entries, images_of_keys, index_keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -20,14 +20,14 @@ from tidemark.engine.access.batch_operations import (
     scan,
     touch_many,
 )
-from tidemark.engine.access.conditions import Condition, Running, failed, is_accepted, run_one
-from tidemark.engine.access.program_scans import scan_where
 from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_LOCK
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_update
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program, bits_float
+from tidemark.engine.queries.conditions import Condition, Running, failed, is_accepted, run_one
+from tidemark.engine.queries.program_scans import scan_where
 from tidemark.engine.rows.column_buffers import build_fixed
 from tidemark.engine.rows.column_input import to_columns
 from tidemark.engine.rows.columnar import EncodedKeys, encode_keys

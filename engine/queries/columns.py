@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.access import program_scan_layout as q
 from tidemark.engine.access.scan_batch import AUTHOR, EPOCH, HIDDEN, ROWID
 from tidemark.engine.memory.arena_layout import AUTHOR_MASK, AUTHOR_SHIFT, ROW_HEADER_WORDS
+from tidemark.engine.queries import program_scan_layout as q
 from tidemark.engine.rows.column_output import arrow_of, arrow_schema
 from tidemark.engine.rows.row_part import var_default
 from tidemark.engine.schema.added_columns import is_plain

@@ -1,6 +1,6 @@
 """Filters over rows in place: one pass over a page finds the rows that are accepted, then they are copied or added up.
 
-`scan_filter` does what `scan_program` does, for programs that are filters (`engine/access/filters.py`).
+`scan_filter` does what `scan_program` does, for programs that are filters (`engine/queries/filters.py`).
 """
 
 # mypy: ignore-errors
@@ -9,14 +9,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemark.engine.access import program_scan_layout as Q
-from tidemark.engine.access.program_scan_kernels import (
-    READ_AHEAD_ROWS,
-    SLOT_BITS,
-    SLOT_MASK,
-    copy_accepted,
-    gather_live,
-)
 from tidemark.engine.jit.ahead_kernels import read_ahead
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log.own_images_kernels import lock_owner
@@ -26,6 +18,14 @@ from tidemark.engine.programs import program_layout as P
 from tidemark.engine.programs.vm_columns_kernels import read_fixed_numbers
 from tidemark.engine.programs.vm_rows_kernels import add_up, add_wide
 from tidemark.engine.programs.vm_words_kernels import below, bits_of, float_of, subtract_words
+from tidemark.engine.queries import program_scan_layout as Q
+from tidemark.engine.queries.program_scan_kernels import (
+    READ_AHEAD_ROWS,
+    SLOT_BITS,
+    SLOT_MASK,
+    copy_accepted,
+    gather_live,
+)
 from tidemark.engine.rows.rows_kernels import map_get
 from tidemark.engine.rows.ticks_kernels import check_view
 

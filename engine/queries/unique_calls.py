@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.access import conditional_changes, row_operations
+from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import (
     Progress,
     by_batches,
@@ -25,6 +25,7 @@ from tidemark.engine.index.unique_keys import KeyEncoder, Lookups, one_key
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, MODE_DELETE
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.queries import conditional_changes
 
 if TYPE_CHECKING:
     import pyarrow as pa

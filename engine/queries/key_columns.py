@@ -1,18 +1,21 @@
-"""Rows by key as Arrow columns, copied by one kernel; the general path reads what it leaves."""
+"""Rows by key as Arrow columns (`get_many`), copied by one kernel; the general path reads what it leaves."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tidemark.engine.access import program_scan_layout as q
-from tidemark.engine.access.columns import TEXT_BYTES, Columns, is_copied
-from tidemark.engine.access.conditions import rows_memory
-from tidemark.engine.access.key_columns_kernels import read_columns
-from tidemark.engine.memory.arena_layout import OK, ST_SPACE
+from tidemark.engine.access.batch_operations import decode_entries, key_words_of, read_keys, touch_many
+from tidemark.engine.access.row_operations import lock_shared
+from tidemark.engine.memory.arena_layout import MODE_LOCK, OK, ST_SPACE
+from tidemark.engine.queries import program_scan_layout as q
+from tidemark.engine.queries.columns import TEXT_BYTES, Columns, is_copied
+from tidemark.engine.queries.conditions import rows_memory
+from tidemark.engine.queries.key_columns_kernels import read_columns
 from tidemark.engine.rows.column_output import arrow_schema, wanted_names
+from tidemark.engine.rows.columnar import encode_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,3 +98,26 @@ def _read(view: View, table: Table, keys: EncodedKeys, made: Columns, hints: Wor
         status = int(read_columns(*place, *given, made.plan, rows_memory(), *made.elements, state))
         start = stop
     return int(state[q.PS_ROWS]), status
+
+
+def get_many(
+    table: Table, keys: Any, columns: Sequence[str] | None, txn: Transaction | None, lock: str | None = None
+) -> pa.RecordBatch:
+    """Return the rows with these keys as an Arrow record batch, in the order of the keys, leaving out keys without a
+    row.
+
+    lock: None, "shared" or "exclusive"; held to the end of the transaction.
+    """
+    table.check()
+    with_disk = table.format.needs_disk(columns)
+    encoded = encode_keys(table.format, keys)
+    if txn is not None and lock == "exclusive":
+        touch_many(txn, table, encoded, MODE_LOCK, 0, skips_missing=True)
+    elif txn is not None and lock == "shared":
+        for row in range(encoded.count):  # shared locks are kept in Python
+            lock_shared(txn, table, table.format.decode_key(key_words_of(encoded, row)))
+    copied = None if with_disk else read_columns_by_key(table, encoded, columns, txn)
+    if copied is not None:
+        return copied
+    entries, offsets, found = read_keys(table, encoded, txn, with_disk)
+    return decode_entries(table.format, entries, offsets, found, columns)

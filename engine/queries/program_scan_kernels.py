@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemark.engine.access import program_scan_layout as Q
 from tidemark.engine.access.reads_kernels import visible
 from tidemark.engine.jit.ahead_kernels import read_ahead
 from tidemark.engine.jit.kernel import helper, kernel
@@ -20,6 +19,7 @@ from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.programs import program_layout as P
 from tidemark.engine.programs.vm_run_kernels import run_rows
+from tidemark.engine.queries import program_scan_layout as Q
 from tidemark.engine.rows.rows_kernels import known_row_address, map_get
 from tidemark.engine.rows.side_pages_kernels import var_of
 from tidemark.engine.rows.ticks_kernels import check_view
@@ -197,8 +197,8 @@ def scan_program(mem, fragment, view, txn, buf, limit, is_copied, program, rows,
     """Run a program over visible rows from state[PS_POSITION] on, examining at most `limit` slots, and copy the entries
     of accepted rows into out unless is_copied is 0.
 
-    state: words PS_… of `engine/access/program_scan_layout.py`. Return OK at the fragment's end, after the row at which
-    the program ends the scan (RUN_LAST), or at a row with an error, with its entry at out[state[PS_WORDS]:]; ST_MORE,
+    state: words PS_… of `program_scan_layout.py`. Return OK at the fragment's end, after the row at which the program
+    ends the scan (RUN_LAST), or at a row with an error, with its entry at out[state[PS_WORDS]:]; ST_MORE,
     with RUN_FULL in state[PS_STATUS] if groups need more memory before it is called again;
     ST_SPOOLED; ST_SPACE - words needed, or ST_SPACE if offsets is full; ST_INVARIANT for RUN_BROKEN; or, with nothing
     done, ST_CHANGED if the table has changed since the view was opened, or ST_TOO_OLD.

@@ -15,13 +15,13 @@ from fractions import Fraction
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.access.index_only import answers_alone
 from tidemark.engine.access.key_ranges import Bounds, place_of
 from tidemark.engine.base.decimals import comparable, scaled
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.index.stored import StoredIndex, StoredUnique
 from tidemark.engine.memory.arena_layout import F_ROWS
 from tidemark.engine.programs.condition_ranges import starts_of, valued_columns
+from tidemark.engine.queries.index_only import answers_alone
 from tidemark.engine.schema.partition_pruning import Between
 from tidemark.engine.schema.types import Decimal, Floating, Integer, stored_limits
 from tidemark.engine.schema.types_base import plain
@@ -30,10 +30,10 @@ from tidemark.engine.schema.types_text import Binary, VarBinary, VarChar
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
-    from tidemark.engine.access.conditions import Condition
     from tidemark.engine.access.key_ranges import KeyRange
     from tidemark.engine.index.key_values import KeyShape
     from tidemark.engine.programs.expressions import Expression
+    from tidemark.engine.queries.conditions import Condition
     from tidemark.engine.schema.column import Column
     from tidemark.engine.schema.partition_pruning import Known
     from tidemark.engine.table.table import Table
