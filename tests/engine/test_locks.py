@@ -263,6 +263,54 @@ def test_shared_lock_upgraded_inside_an_undone_savepoint_is_still_held(impatient
     impatient.actor().change(1, 9)
 
 
+def test_savepoint_that_is_undone_frees_its_own_shared_locks(impatient: Stage) -> None:
+    """Story: it freed its exclusive locks alone, so rows that only the block had read stayed closed to writers."""
+    first, second = impatient.actor(), impatient.actor()
+    first.read(1, "shared")
+    second.read(2, "shared")
+
+    def block(txn: Any) -> None:
+        with pytest.raises(ZeroDivisionError), txn.savepoint():
+            for key in (1, 2, 3, 4):
+                txn.get(NAME, key, lock="shared")
+            txn.update(NAME, 3, {"value": 2})
+            txn.get(NAME, 4, lock="exclusive")
+            raise ZeroDivisionError
+
+    first.do(block)
+    for held in (1, 2):
+        with pytest.raises(tm.LockTimeout):
+            impatient.actor().change(held, 9)
+    for freed in (3, 4):
+        impatient.actor().change(freed, 9)
+    second.change(2, 9)  # the only holder again
+    first.commit()
+    impatient.actor().change(1, 9)
+
+
+def test_savepoint_that_is_undone_wakes_those_that_wait_for_its_shared_locks(stage: Stage) -> None:
+    first, waiter = stage.actors_in_order(2)
+    locked, gate = threading.Event(), threading.Event()
+
+    def block(txn: Any) -> None:
+        with pytest.raises(ZeroDivisionError), txn.savepoint():
+            txn.get(NAME, 2, lock="shared")
+            locked.set()
+            gate.wait()
+            raise ZeroDivisionError
+
+    undone = first.start(block)
+    locked.wait()
+    waiting = waiter.start(lambda txn: txn.update(NAME, 2, {"value": 7}))
+    stage.until_waiting(1)
+    gate.set()
+    undone.result(timeout=100)
+    waiting.result(timeout=100)
+    waiter.commit()
+    first.commit()
+    assert stage.table[2].value == 7
+
+
 def test_lock_becomes_the_change_that_follows_it_without_another_operation(stage: Stage) -> None:
     """An operation takes 64 bytes of data memory until the end: an applied epoch had two of them for each row."""
     with stage.db.transaction() as txn:
