@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -220,13 +220,18 @@ def test_savepoint_that_is_undone_frees_its_own_exclusive_locks(impatient: Stage
     assert [impatient.table[key].value for key in (1, 2, 50)] == [1, 7, 7]
 
 
-def test_savepoint_that_is_undone_wakes_the_waiters_for_its_locks(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    "take",
+    [lambda txn: txn.update(NAME, 2, {"value": 2}), lambda txn: txn.get(NAME, 2, lock="shared")],
+    ids=["exclusive", "shared"],
+)
+def test_savepoint_that_is_undone_wakes_the_waiters_for_its_locks(stage: Stage, take: Callable[[Any], Any]) -> None:
     first, waiter = stage.actors_in_order(2)
     locked, gate = threading.Event(), threading.Event()
 
     def block(txn: Any) -> None:
         with pytest.raises(ZeroDivisionError), txn.savepoint():
-            txn.update(NAME, 2, {"value": 2})
+            take(txn)
             locked.set()
             gate.wait()
             raise ZeroDivisionError
@@ -286,29 +291,6 @@ def test_savepoint_that_is_undone_frees_its_own_shared_locks(impatient: Stage) -
     second.change(2, 9)  # the only holder again
     first.commit()
     impatient.actor().change(1, 9)
-
-
-def test_savepoint_that_is_undone_wakes_those_that_wait_for_its_shared_locks(stage: Stage) -> None:
-    first, waiter = stage.actors_in_order(2)
-    locked, gate = threading.Event(), threading.Event()
-
-    def block(txn: Any) -> None:
-        with pytest.raises(ZeroDivisionError), txn.savepoint():
-            txn.get(NAME, 2, lock="shared")
-            locked.set()
-            gate.wait()
-            raise ZeroDivisionError
-
-    undone = first.start(block)
-    locked.wait()
-    waiting = waiter.start(lambda txn: txn.update(NAME, 2, {"value": 7}))
-    stage.until_waiting(1)
-    gate.set()
-    undone.result(timeout=100)
-    waiting.result(timeout=100)
-    waiter.commit()
-    first.commit()
-    assert stage.table[2].value == 7
 
 
 def test_lock_becomes_the_change_that_follows_it_without_another_operation(stage: Stage) -> None:
