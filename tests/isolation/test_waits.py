@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidemark as tm
+from tests.isolation.faces import SECRET, make_tables
 from tests.isolation.levels import LEVELS, SNAPSHOT
 from tests.isolation.stage import Face, row, staged
 from tests.isolation.ways import NAMES, Lock
@@ -112,3 +114,21 @@ def test_lock_of_a_key_without_a_row_keeps_no_row_out(face: Face, level: str, lo
         assert type(again.error).__name__ == "WriteConflict"
     else:
         assert again.value == row(3, 30)
+
+
+def test_thread_that_would_wait_for_itself_is_refused_here_and_times_out_as_a_client(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", data_memory="32 MiB", redo_log="8 MiB", lock_timeout_ms=1) as db:
+        make_tables(db)
+        db["t"].insert(OF_ROW_1)
+        with db.transaction() as txn:
+            update(1)(txn)
+            with pytest.raises(tm.Rejected) as refused:
+                db["t"].update(1, {"n": 6})
+            assert refused.value.evidence["holder"] == txn.txid
+        with tm.serve_calls(db, "127.0.0.1:0", SECRET) as serving, tm.connect([serving.address], SECRET) as remote:
+            with remote.transaction() as txn:
+                update(1)(txn)
+                with pytest.raises(tm.LockTimeout) as late:
+                    remote["t"].update(1, {"n": 6})
+                assert late.value.evidence["holder"] == txn.txid
+        assert db["t"][1].n == 5
