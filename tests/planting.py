@@ -49,6 +49,19 @@ def plant(module: str, change: Callable[[str], str]) -> None:
     sys.meta_path.insert(0, _Finder(module, change))
 
 
+def plant_line(module: str, old: str, new: str) -> None:
+    """From now on `module` is loaded with `new` in place of `old`. Its import raises ValueError unless `old` is there
+    once.
+    """
+
+    def change(source: str) -> str:
+        if source.count(old) != 1:
+            raise ValueError(f"{module} has {old!r} {source.count(old)} times")
+        return source.replace(old, new)
+
+    plant(module, change)
+
+
 @contextmanager
 def without_the_face() -> Iterator[None]:
     """Within the block, a low-level module can be imported without the package's `__init__`, which loads most of the

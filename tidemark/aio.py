@@ -338,7 +338,9 @@ class Transaction(_Calls):
 
     @contextlib.asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
-        """Undo only the operations of the block if it raises; the transaction continues."""
+        """Undo the operations of the block, and release the locks that it has taken, if it raises; the transaction
+        continues.
+        """
         point = self._txn.savepoint()
         await completed(self._thread, point.__enter__)
         try:

@@ -66,7 +66,7 @@ class Place:
         self.desc = desc  # address of the descriptor in the arena
         self.buf = buf
         self.buf_bytes = buf_bytes
-        self.shared: set[RowKey] = set()  # rows on which the transaction holds a shared lock
+        self.shared: dict[RowKey, None] = {}  # rows on which the transaction holds a shared lock, in their order
         self.txid = 0
         self.thread = 0
         self.locked_at: float | None = None  # when its first call that locks rows began
@@ -149,21 +149,22 @@ class LockTable:
                 return False  # a new shared holder could starve the waiter
             # Registered before the row is marked, so that the transaction's end frees the lock even after a signal in
             # between.
-            txn.shared.add(key)
+            txn.shared[key] = None
             holders = self.shared.setdefault(key, set())
             holders.add(txn)
             if exchange_lock(self._mem, key[0], key[1], lock, LOCK_SHARED):
                 return True
-            txn.shared.discard(key)
+            txn.shared.pop(key, None)
             holders.discard(txn)
             if not holders:
                 del self.shared[key]
             return False
 
-    def release_shared(self, txn: Place) -> None:
-        """Release all shared locks of a transaction that ends."""
+    def release_shared(self, txn: Place, kept: int = 0) -> None:
+        """Release the shared locks of a transaction, except for the first `kept` that it has taken."""
         with self._guard:
-            for key in txn.shared:
+            released = list(txn.shared)[kept:]
+            for key in released:
                 holders = self.shared.get(key)
                 if holders is None:
                     continue  # an earlier call was interrupted by a signal
@@ -171,7 +172,8 @@ class LockTable:
                 if not holders:
                     exchange_lock(self._mem, key[0], key[1], LOCK_SHARED, 0)
                     del self.shared[key]
-            txn.shared.clear()
+            for key in released:
+                txn.shared.pop(key, None)
             self._wake(txn)
 
     def wake(self, txn: Place) -> None:

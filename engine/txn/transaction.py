@@ -887,7 +887,8 @@ class Transaction:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo only the operations of the block if it raises; the transaction continues. It begins here, if it has not.
+        """Undo the operations of the block, and release the locks that it has taken, if it raises; the transaction
+        continues. It begins here, if it has not.
 
         Raises:
             RedoOverloaded: The log has no room. The transaction was rolled back.
@@ -915,6 +916,7 @@ class Transaction:
             until = int(end_run(self.mem, self.desc, 1))
             used = int(self.mem[self.desc + X_USED])
             changes = int(self.mem[self.desc + X_CHANGES])
+            shared = len(self.place.shared)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
         try:
@@ -927,6 +929,8 @@ class Transaction:
                     self._undo(lambda: self._undo_savepoint(until, used, changes))
                 except MemoryError as error:
                     raise self.out_of_memory(error) from error
+            if is_usable and len(self.place.shared) > shared:
+                self.store.locks.release_shared(self.place, shared)
             raise
 
     def _undo_savepoint(self, until: int, used: int, changes: int) -> int:

@@ -10,7 +10,7 @@ import os
 import sys
 
 from tests.blackbox.defects import DEFECTS, Defect
-from tests.planting import plant
+from tests.planting import plant_line
 
 VARIABLE = "TIDEMARK_BLACKBOX_DEFECT"
 # As a module that the server of forked processes loads first, it plants in all of them.
@@ -20,13 +20,7 @@ HERE = "tests.blackbox.planted"
 def _planted(name: str) -> Defect:
     """Plant a defect in this process."""
     defect = next(each for each in DEFECTS if each.name == name)
-
-    def change(source: str) -> str:
-        if source.count(defect.old) != 1:
-            raise ValueError(f"the line of {name!r} is not there once")
-        return source.replace(defect.old, defect.new)
-
-    plant(defect.module, change)
+    plant_line(defect.module, defect.old, defect.new)
     return defect
 
 

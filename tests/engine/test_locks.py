@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -220,13 +220,18 @@ def test_savepoint_that_is_undone_frees_its_own_exclusive_locks(impatient: Stage
     assert [impatient.table[key].value for key in (1, 2, 50)] == [1, 7, 7]
 
 
-def test_savepoint_that_is_undone_wakes_the_waiters_for_its_locks(stage: Stage) -> None:
+@pytest.mark.parametrize(
+    "take",
+    [lambda txn: txn.update(NAME, 2, {"value": 2}), lambda txn: txn.get(NAME, 2, lock="shared")],
+    ids=["exclusive", "shared"],
+)
+def test_savepoint_that_is_undone_wakes_the_waiters_for_its_locks(stage: Stage, take: Callable[[Any], Any]) -> None:
     first, waiter = stage.actors_in_order(2)
     locked, gate = threading.Event(), threading.Event()
 
     def block(txn: Any) -> None:
         with pytest.raises(ZeroDivisionError), txn.savepoint():
-            txn.update(NAME, 2, {"value": 2})
+            take(txn)
             locked.set()
             gate.wait()
             raise ZeroDivisionError
@@ -260,6 +265,31 @@ def test_shared_lock_upgraded_inside_an_undone_savepoint_is_still_held(impatient
         impatient.actor().change(1, 9)
     assert reader.read(1, "shared").value == 0
     reader.commit()
+    impatient.actor().change(1, 9)
+
+
+def test_savepoint_that_is_undone_frees_its_own_shared_locks(impatient: Stage) -> None:
+    """Story: it freed its exclusive locks alone, so rows that only the block had read stayed closed to writers."""
+    first, second = impatient.actor(), impatient.actor()
+    first.read(1, "shared")
+    second.read(2, "shared")
+
+    def block(txn: Any) -> None:
+        with pytest.raises(ZeroDivisionError), txn.savepoint():
+            for key in (1, 2, 3, 4):
+                txn.get(NAME, key, lock="shared")
+            txn.update(NAME, 3, {"value": 2})
+            txn.get(NAME, 4, lock="exclusive")
+            raise ZeroDivisionError
+
+    first.do(block)
+    for held in (1, 2):
+        with pytest.raises(tm.LockTimeout):
+            impatient.actor().change(held, 9)
+    for freed in (3, 4):
+        impatient.actor().change(freed, 9)
+    second.change(2, 9)  # the only holder again
+    first.commit()
     impatient.actor().change(1, 9)
 
 

@@ -36,7 +36,7 @@ DEFECTS = (
     Defect(
         "a shared lock is not kept",
         "tidemark.engine.txn.locks",
-        "            txn.shared.add(key)\n            holders = self.shared",
+        "            txn.shared[key] = None\n            holders = self.shared",
         "            return True\n            holders = self.shared",
         frozenset({"P4" + LOCKED, "G-single" + LOCKED, "G2-item" + LOCKED}),
     ),

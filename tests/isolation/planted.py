@@ -10,19 +10,13 @@ import sys
 from pathlib import Path
 
 from tests.isolation.defects import DEFECTS, LOCKED, ONE_CALL, Defect
-from tests.planting import plant
+from tests.planting import plant_line
 
 
 def planted(name: str) -> Defect:
     """Plant a defect in this process, before the program is loaded."""
     defect = next(each for each in DEFECTS if each.name == name)
-
-    def change(source: str) -> str:
-        if source.count(defect.old) != 1:
-            raise ValueError(f"the line of {name!r} is not there once")
-        return source.replace(defect.old, defect.new)
-
-    plant(defect.module, change)
+    plant_line(defect.module, defect.old, defect.new)
     if defect.is_compiled:
         importlib.import_module("tests.audit.interpreted")
     return defect

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import warnings
 
-from tests.planting import plant
+from tests.planting import plant_line
 from tests.point.defects import POINT_DEFECTS
 
 SEEDS = 120
@@ -19,12 +19,7 @@ MISSED = 1
 def look(name: str) -> int:
     """Plant a defect and make random changes until it is seen."""
     defect = next(each for each in POINT_DEFECTS if each.name == name)
-
-    def change(source: str) -> str:
-        assert source.count(defect.old) == 1, f"{name}: {defect.old!r} occurs {source.count(defect.old)} times"
-        return source.replace(defect.old, defect.new)
-
-    plant(defect.module, change)
+    plant_line(defect.module, defect.old, defect.new)
     importlib.import_module("tests.audit.interpreted")  # loads the program
     import tidemark as tm
     from tests.point.support import EVERY

@@ -210,7 +210,8 @@ class RemoteTransaction:
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo the changes of the block if it raises, and only those; the transaction continues.
+        """Undo the changes of the block, and release the locks that it has taken, if it raises; the transaction
+        continues.
 
         Examples:
             >>> with remote.transaction() as txn:
