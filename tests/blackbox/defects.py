@@ -124,13 +124,6 @@ DEFECTS = (
         THREADS,
     ),
     Defect(
-        "a transaction with a view of its own reads what is committed now",
-        "tidemark.engine.table.table",
-        "        return self.views.open(self.handle) if txn is None or txn.view is None else txn.view",
-        "        return self.views.open(self.handle)",
-        THREADS,
-    ),
-    Defect(
         "a transaction with a view of its own changes rows that were changed since",
         "tidemark.engine.txn.own_view",
         "        self.mem[self.desc + X_VIEW] = self.view.view",

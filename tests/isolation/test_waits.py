@@ -116,6 +116,21 @@ def test_lock_of_a_key_without_a_row_keeps_no_row_out(face: Face, level: str, lo
         assert again.value == row(3, 30)
 
 
+@pytest.mark.parametrize("lock", ["shared", "exclusive"])
+@pytest.mark.parametrize("level", LEVELS)
+def test_scan_that_locks_shows_each_row_as_it_is_under_its_lock(here: Face, level: str, lock: Lock) -> None:
+    with staged(here, level) as stage:
+        one, two = stage.begin(), stage.begin()
+        scan = one.do(lambda txn: txn.scan("t", index="by_g", lock=lock)).value
+        steps = [one.do(lambda txn: next(scan)), two.write(2, 21), two.commit(), one.do(lambda txn: next(scan))]
+        one.commit()
+    assert steps[0].value == OF_ROW_1 and not any(step.has_waited for step in steps)
+    if level == SNAPSHOT:
+        assert type(steps[3].error).__name__ == "WriteConflict"
+    else:
+        assert steps[3].value == row(2, 21)
+
+
 def test_thread_that_would_wait_for_itself_is_refused_here_and_times_out_as_a_client(tmp_path: Path) -> None:
     with tm.open(tmp_path / "store", data_memory="32 MiB", redo_log="8 MiB", lock_timeout_ms=1) as db:
         make_tables(db)
