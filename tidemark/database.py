@@ -299,7 +299,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
 
     # --- transactions ----------------------------------------------------------------------------
     def transaction(
-        self, log_exclusive_reads: bool | None = None, *, isolation: Isolation = READ_COMMITTED
+        self, log_exclusive_reads: bool | None = None, isolation: Isolation = READ_COMMITTED
     ) -> Transaction:
         """Return a transaction of this thread; use it with `with`. It begins at its first change or lock, at a
         savepoint, or when its `txid` is asked for: one that only reads costs the store nothing.

@@ -75,7 +75,7 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
 
     # --- transactions ----------------------------------------------------------------------------
     def transaction(
-        self, log_exclusive_reads: bool | None = None, *, isolation: Isolation = READ_COMMITTED
+        self, log_exclusive_reads: bool | None = None, isolation: Isolation = READ_COMMITTED
     ) -> RemoteTransaction:
         """Begin a transaction of this thread at the primary; use it with `with`.
 
