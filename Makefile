@@ -26,7 +26,7 @@ ALSO ?=
 AUDIT := $(VENV)/audit
 # So are the tools of the site, which no test needs.
 SITE := $(VENV)/site
-SOURCES := engine recovery replication tidemark pyspark_tidemark.py tests $(wildcard bench docs/site)
+SOURCES := engine recovery replication tidemark pyspark_tidemark.py tests tools $(wildcard bench docs/site)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Tests start hundreds of processes; without compiled modules each takes a second longer.
 export PYTHONDONTWRITEBYTECODE :=
@@ -87,6 +87,7 @@ lint: setup
 	$(BIN)/python -m ruff check $(SOURCES)
 	$(BIN)/python -m mypy --strict
 	$(BIN)/python -m tidemark.format_document --check
+	$(BIN)/python -m tools.make_faces --check
 
 kernels: setup
 	$(KERNELS)

@@ -77,6 +77,8 @@ if TYPE_CHECKING:
     from tidemark.remote.scan import RemoteScan as RemoteScan
     from tidemark.remote.serving import CallServing as CallServing
     from tidemark.remote.serving import serve_calls as serve_calls
+    from tidemark.remote.snapshot import RemoteSnapshot as RemoteSnapshot
+    from tidemark.remote.snapshot import RemoteSnapshotTable as RemoteSnapshotTable
     from tidemark.remote.table import RemoteTable as RemoteTable
     from tidemark.remote.transaction import RemoteTransaction as RemoteTransaction
     from tidemark.replication.wire.wire import client_tls as client_tls
@@ -124,6 +126,7 @@ _HOMES = {
     "tidemark.remote.database": "RemoteDatabase connect",
     "tidemark.remote.scan": "RemoteScan",
     "tidemark.remote.serving": "CallServing serve_calls",
+    "tidemark.remote.snapshot": "RemoteSnapshot RemoteSnapshotTable",
     "tidemark.remote.table": "RemoteTable",
     "tidemark.remote.transaction": "RemoteTransaction",
     "tidemark.replication.wire.wire": "client_tls server_tls",

@@ -11,16 +11,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator, Sequence
+import functools
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from itertools import islice
+from types import MethodType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
 
 from tidemark import opening
+from tidemark.calls import has_calls_of
 from tidemark.database import Database as SyncDatabase
 from tidemark.engine.base.errors import Retryable, SchemaInvalid
-from tidemark.handles import TableHandle, TableReads
+from tidemark.handles import TableHandle
 from tidemark.scans import Scan as SyncScan
 from tidemark.session import READ_COMMITTED, Isolation
 from tidemark.session import Transaction as SyncTransaction
@@ -82,14 +86,23 @@ class Threads:
 
 
 class Awaited(Generic[P, R]):
-    """A method of a synchronous class, to be awaited."""
+    """A method of a synchronous class, to be awaited. It has the signature and the text of that one; its examples are
+    for that one.
+    """
 
     def __init__(self, method: Callable[Concatenate[Any, P], R]) -> None:
-        self.__doc__ = f"`{method.__qualname__}`, awaited."
-        self._name = method.__name__
+        name = method.__name__
 
-    def __get__(self, owner: _Calls, kind: type) -> Callable[P, Coroutine[Any, Any, R]]:
-        return partial(owner._call, self._name)
+        @functools.wraps(method)
+        async def call(self: _Calls, /, *arguments: P.args, **named: P.kwargs) -> R:
+            result: R = await self._call(name, *arguments, **named)
+            return result
+
+        self.__doc__ = call.__doc__ = f"`{method.__qualname__}`, awaited.\n\n{inspect.getdoc(method)}"
+        self._call = call
+
+    def __get__(self, owner: _Calls | None, kind: type) -> Callable[P, Coroutine[Any, Any, R]]:
+        return self._call if owner is None else MethodType(self._call, owner)  # type: ignore[return-value]
 
 
 class _Calls:
@@ -103,6 +116,7 @@ class _Calls:
         return await completed(self._executor, lambda: getattr(self._find(), name)(*arguments, **named))
 
 
+@has_calls_of("awaited scan")
 class Scan(_Calls):
     """One scan, not begun yet: iterate over it once with `async for`, or await one of its calls.
 
@@ -121,10 +135,7 @@ class Scan(_Calls):
         (['pen'], [1], Row(n=1))
     """
 
-    to_arrow = Awaited(SyncScan.to_arrow)
-    to_pandas = Awaited(SyncScan.to_pandas)
-    to_polars = Awaited(SyncScan.to_polars)
-    to_numpy = Awaited(SyncScan.to_numpy)
+    # calls: python -m tools.make_faces
     schema = Awaited(SyncScan.schema)
     explain = Awaited(SyncScan.explain)
     count = Awaited(SyncScan.count)
@@ -132,8 +143,12 @@ class Scan(_Calls):
     min = Awaited(SyncScan.min)
     max = Awaited(SyncScan.max)
     mean = Awaited(SyncScan.mean)
-
     aggregate = Awaited(SyncScan.aggregate)
+    to_arrow = Awaited(SyncScan.to_arrow)
+    to_pandas = Awaited(SyncScan.to_pandas)
+    to_polars = Awaited(SyncScan.to_polars)
+    to_numpy = Awaited(SyncScan.to_numpy)
+    # end of calls
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self._pieces(iter, PIECE_ROWS)
@@ -155,24 +170,12 @@ class Scan(_Calls):
 
 
 class _Reads(_Calls):
-    get = Awaited(TableHandle.get)
-    get_many = Awaited(TableHandle.get_many)
-    to_arrow = Awaited(TableReads.to_arrow)
-    to_pandas = Awaited(TableReads.to_pandas)
-    to_polars = Awaited(TableReads.to_polars)
-    to_numpy = Awaited(TableReads.to_numpy)
-    aggregate = Awaited(TableReads.aggregate)
-
-    async def explain(self, columns: Sequence[str] | None = None, where: Any = None, **options: Any) -> dict[str, Any]:
-        """`TableHandle.explain`, awaited."""
-        plan: dict[str, Any] = await self._call("explain", columns, where, **options)
-        return plan
-
     def scan(self, *arguments: Any, **named: Any) -> Scan:
         """Return a scan of the table; the arguments are those of `TableHandle.scan`."""
         return Scan(self._executor, lambda: self._find().scan(*arguments, **named))
 
 
+@has_calls_of("awaited table")
 class Table(_Reads):
     """The calls of `tm.TableHandle`, awaited; they raise as there.
 
@@ -190,22 +193,38 @@ class Table(_Reads):
         (Row(id=19, n=38), 74)
     """
 
+    # calls: python -m tools.make_faces
     insert = Awaited(TableHandle.insert)
-    insert_many = Awaited(TableHandle.insert_many)
     write = Awaited(TableHandle.write)
-    write_many = Awaited(TableHandle.write_many)
     update = Awaited(TableHandle.update)
-    update_many = Awaited(TableHandle.update_many)
-    update_where = Awaited(TableHandle.update_where)
-    upsert = Awaited(TableHandle.upsert)
-    upsert_many = Awaited(TableHandle.upsert_many)
     delete = Awaited(TableHandle.delete)
+    upsert = Awaited(TableHandle.upsert)
+    insert_many = Awaited(TableHandle.insert_many)
+    write_many = Awaited(TableHandle.write_many)
+    upsert_many = Awaited(TableHandle.upsert_many)
+    update_many = Awaited(TableHandle.update_many)
     delete_many = Awaited(TableHandle.delete_many)
+    update_where = Awaited(TableHandle.update_where)
     delete_where = Awaited(TableHandle.delete_where)
+    get = Awaited(TableHandle.get)
+    get_many = Awaited(TableHandle.get_many)
+    explain = Awaited(TableHandle.explain)
+    count = Awaited(TableHandle.count)
+    sum = Awaited(TableHandle.sum)
+    min = Awaited(TableHandle.min)
+    max = Awaited(TableHandle.max)
+    mean = Awaited(TableHandle.mean)
+    aggregate = Awaited(TableHandle.aggregate)
+    to_arrow = Awaited(TableHandle.to_arrow)
+    to_pandas = Awaited(TableHandle.to_pandas)
+    to_polars = Awaited(TableHandle.to_polars)
+    to_numpy = Awaited(TableHandle.to_numpy)
     indexes = Awaited(TableHandle.indexes)
     partitions = Awaited(TableHandle.partitions)
+    # end of calls
 
 
+@has_calls_of("awaited snapshot table")
 class SnapshotTable(_Reads):
     """The calls of `tm.SnapshotTable`, awaited; they raise as there.
 
@@ -219,13 +238,24 @@ class SnapshotTable(_Reads):
         Row(n=0, most=None)
     """
 
+    # calls: python -m tools.make_faces
+    get = Awaited(SyncSnapshotTable.get)
+    get_many = Awaited(SyncSnapshotTable.get_many)
+    explain = Awaited(SyncSnapshotTable.explain)
     count = Awaited(SyncSnapshotTable.count)
     sum = Awaited(SyncSnapshotTable.sum)
     min = Awaited(SyncSnapshotTable.min)
     max = Awaited(SyncSnapshotTable.max)
     mean = Awaited(SyncSnapshotTable.mean)
+    aggregate = Awaited(SyncSnapshotTable.aggregate)
+    to_arrow = Awaited(SyncSnapshotTable.to_arrow)
+    to_pandas = Awaited(SyncSnapshotTable.to_pandas)
+    to_polars = Awaited(SyncSnapshotTable.to_polars)
+    to_numpy = Awaited(SyncSnapshotTable.to_numpy)
+    # end of calls
 
 
+@has_calls_of("awaited snapshot")
 class Snapshot(_Calls):
     """Every table as at the end of one epoch, with `async with`.
 
@@ -237,13 +267,15 @@ class Snapshot(_Calls):
         ...         item = await db.create_table("item", [tm.Column("id", tm.Int64)], "id")
         ...         async with db.snapshot() as before:
         ...             await item.insert((1,))
-        ...             rows = await before["item"].aggregate(n=("count",))
+        ...             rows = await before.table("item").aggregate(n=("count",))
         ...             return rows.n, await item.scan().count()
         >>> asyncio.run(main())
         (0, 1)
     """
 
+    # calls: python -m tools.make_faces
     tables = Awaited(SyncSnapshot.tables)
+    # end of calls
 
     def __init__(self, threads: Threads, open_snapshot: Callable[[], SyncSnapshot]) -> None:
         super().__init__(threads.shared, lambda: self._snapshot)
@@ -251,7 +283,7 @@ class Snapshot(_Calls):
         self._snapshot: SyncSnapshot
 
     async def __aenter__(self) -> Self:
-        self._snapshot = await completed(self._executor, self._open_snapshot, SyncSnapshot.close)
+        self._snapshot = await completed(self._executor, self._open_snapshot, lambda opened: opened.close())
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -265,7 +297,12 @@ class Snapshot(_Calls):
     def __getitem__(self, name: str) -> SnapshotTable:
         return SnapshotTable(self._executor, lambda: self._snapshot[name])
 
+    def table(self, name: str) -> SnapshotTable:
+        """Return a table, also as `snapshot[name]`. Its calls raise NoSuchTable if there is none."""
+        return self[name]
 
+
+@has_calls_of("awaited transaction")
 class Transaction(_Calls):
     """A transaction, with `async with`, which commits at the end and rolls back on an exception or a cancellation.
 
@@ -286,23 +323,35 @@ class Transaction(_Calls):
         [7]
     """
 
+    # calls: python -m tools.make_faces
+    insert = Awaited(SyncTransaction.insert)
+    write = Awaited(SyncTransaction.write)
+    update = Awaited(SyncTransaction.update)
+    delete = Awaited(SyncTransaction.delete)
+    upsert = Awaited(SyncTransaction.upsert)
+    insert_many = Awaited(SyncTransaction.insert_many)
+    write_many = Awaited(SyncTransaction.write_many)
+    upsert_many = Awaited(SyncTransaction.upsert_many)
+    update_many = Awaited(SyncTransaction.update_many)
+    delete_many = Awaited(SyncTransaction.delete_many)
+    update_where = Awaited(SyncTransaction.update_where)
+    delete_where = Awaited(SyncTransaction.delete_where)
     get = Awaited(SyncTransaction.get)
     get_many = Awaited(SyncTransaction.get_many)
+    explain = Awaited(SyncTransaction.explain)
+    count = Awaited(SyncTransaction.count)
+    sum = Awaited(SyncTransaction.sum)
+    min = Awaited(SyncTransaction.min)
+    max = Awaited(SyncTransaction.max)
+    mean = Awaited(SyncTransaction.mean)
     aggregate = Awaited(SyncTransaction.aggregate)
-    insert = Awaited(SyncTransaction.insert)
-    insert_many = Awaited(SyncTransaction.insert_many)
-    write = Awaited(SyncTransaction.write)
-    write_many = Awaited(SyncTransaction.write_many)
-    update = Awaited(SyncTransaction.update)
-    update_many = Awaited(SyncTransaction.update_many)
-    update_where = Awaited(SyncTransaction.update_where)
-    upsert = Awaited(SyncTransaction.upsert)
-    upsert_many = Awaited(SyncTransaction.upsert_many)
-    delete = Awaited(SyncTransaction.delete)
-    delete_many = Awaited(SyncTransaction.delete_many)
-    delete_where = Awaited(SyncTransaction.delete_where)
+    to_arrow = Awaited(SyncTransaction.to_arrow)
+    to_pandas = Awaited(SyncTransaction.to_pandas)
+    to_polars = Awaited(SyncTransaction.to_polars)
+    to_numpy = Awaited(SyncTransaction.to_numpy)
     commit = Awaited(SyncTransaction.commit)
     rollback = Awaited(SyncTransaction.rollback)
+    # end of calls
 
     def __init__(self, threads: Threads, begin: Callable[[], SyncTransaction]) -> None:
         self._threads = threads
@@ -356,6 +405,7 @@ class Transaction(_Calls):
         return Scan(self._thread, lambda: self._txn.scan(*arguments, **named))
 
 
+@has_calls_of("awaited store")
 class Database(_Calls):
     """The calls of an open store of this process (`tm.Database`) or of another one (`tm.RemoteDatabase`), awaited.
 
@@ -374,42 +424,57 @@ class Database(_Calls):
         ...     item = await db.create_table("item", [tm.Column("id", tm.Int64)], "id")
         ...     async with db.snapshot() as before, db.transaction() as txn:
         ...         await txn.insert("item", (1,))
-        ...     tables = await db.tables()
+        ...     rows = await db.table("item").count()
+        ...     rules = await db.create_replication_table()
+        ...     found = rows, await rules.count(), await db.tables()
         ...     await db.close()
-        ...     return tables
+        ...     return found
         >>> asyncio.run(main())
-        ['main.item']
+        (1, 0, ['main.item'])
     """
 
+    # calls: python -m tools.make_faces
+    drop_table = Awaited(SyncDatabase.drop_table)
     add_column = Awaited(SyncDatabase.add_column)
-    add_datafile = Awaited(SyncDatabase.add_datafile)
+    drop_column = Awaited(SyncDatabase.drop_column)
+    rename = Awaited(SyncDatabase.rename)
+    rename_column = Awaited(SyncDatabase.rename_column)
+    set_default = Awaited(SyncDatabase.set_default)
+    widen_column = Awaited(SyncDatabase.widen_column)
     add_partition = Awaited(SyncDatabase.add_partition)
-    archive = Awaited(SyncDatabase.archive)
-    backup = Awaited(SyncDatabase.backup)
+    drop_partition = Awaited(SyncDatabase.drop_partition)
+    create_index = Awaited(SyncDatabase.create_index)
+    drop_index = Awaited(SyncDatabase.drop_index)
+    create_tablespace = Awaited(SyncDatabase.create_tablespace)
+    add_datafile = Awaited(SyncDatabase.add_datafile)
+    drop_tablespace = Awaited(SyncDatabase.drop_tablespace)
+    set_conflict_function = Awaited(SyncDatabase.set_conflict_function)
+    tables = Awaited(SyncDatabase.tables)
+    tablespaces = Awaited(SyncDatabase.tablespaces)
+    indexes = Awaited(SyncDatabase.indexes)
+    partitions = Awaited(SyncDatabase.partitions)
+    outcome = Awaited(SyncDatabase.outcome)
+    sync = Awaited(SyncDatabase.sync)
+    status = Awaited(SyncDatabase.status)
     check = Awaited(SyncDatabase.check)
     checkpoint = Awaited(SyncDatabase.checkpoint)
     kill = Awaited(SyncDatabase.kill)
-    create_index = Awaited(SyncDatabase.create_index)
-    create_tablespace = Awaited(SyncDatabase.create_tablespace)
-    drop_column = Awaited(SyncDatabase.drop_column)
-    drop_index = Awaited(SyncDatabase.drop_index)
-    drop_partition = Awaited(SyncDatabase.drop_partition)
-    drop_table = Awaited(SyncDatabase.drop_table)
-    drop_tablespace = Awaited(SyncDatabase.drop_tablespace)
-    indexes = Awaited(SyncDatabase.indexes)
+    backup = Awaited(SyncDatabase.backup)
+    archive = Awaited(SyncDatabase.archive)
     load = Awaited(SyncDatabase.load)
-    outcome = Awaited(SyncDatabase.outcome)
-    partitions = Awaited(SyncDatabase.partitions)
-    rename = Awaited(SyncDatabase.rename)
-    rename_column = Awaited(SyncDatabase.rename_column)
-    set_conflict_function = Awaited(SyncDatabase.set_conflict_function)
-    set_default = Awaited(SyncDatabase.set_default)
-    status = Awaited(SyncDatabase.status)
-    sync = Awaited(SyncDatabase.sync)
-    tables = Awaited(SyncDatabase.tables)
-    tablespaces = Awaited(SyncDatabase.tablespaces)
+    plan_load = Awaited(SyncDatabase.plan_load)
+    adopt = Awaited(SyncDatabase.adopt)
+    loads = Awaited(SyncDatabase.loads)
+    sweep_loads = Awaited(SyncDatabase.sweep_loads)
     wait_applied = Awaited(SyncDatabase.wait_applied)
-    widen_column = Awaited(SyncDatabase.widen_column)
+    check_binlog = Awaited(SyncDatabase.check_binlog)
+    check_replication = Awaited(SyncDatabase.check_replication)
+    replication_rows = Awaited(SyncDatabase.replication_rows)
+    check_usable = Awaited(SyncDatabase.check_usable)
+    space_report = Awaited(SyncDatabase.space_report)
+    advance_epoch = Awaited(SyncDatabase.advance_epoch)
+    advance_gci = Awaited(SyncDatabase.advance_gci)
+    # end of calls
 
     def __init__(self, store: Any, threads: int = THREADS) -> None:
         self._threads = Threads(threads)
@@ -432,10 +497,19 @@ class Database(_Calls):
     def __getitem__(self, name: str) -> Table:
         return Table(self._executor, lambda: self._store[name])
 
+    def table(self, name: str) -> Table:
+        """Return a table, also as `db[name]`. Its calls raise NoSuchTable if there is none."""
+        return self[name]
+
     async def create_table(self, name: str, *arguments: Any, **named: Any) -> Table:
         """Create a table and return it; the arguments are those of `tm.Database.create_table`. Durable on return."""
         await self._call("create_table", name, *arguments, **named)
         return self[name]
+
+    async def create_replication_table(self) -> Table:
+        """`Database.create_replication_table`, awaited."""
+        await self._call("create_replication_table")
+        return self["mysql.ndb_replication"]
 
     def transaction(self, *, isolation: Isolation = READ_COMMITTED) -> Transaction:
         """Return a transaction for `async with`. isolation: as for `tm.Database.transaction`."""

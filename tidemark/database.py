@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from tidemark.background import Clockwork
 from tidemark.binlog import attach
+from tidemark.calls import has_calls_of
 from tidemark.control_socket import ControlSocket, serve
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import (
@@ -74,6 +75,7 @@ class Parts(NamedTuple):
 
 
 # `transaction` handles a MemoryError itself: a wrapper's extra call would take a tenth of its time.
+@has_calls_of("store")
 @types_memory_errors("__init__", exclude=("transaction",))
 class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
     """One open store. Threads may share it; a transaction belongs to one thread. `with` closes it.

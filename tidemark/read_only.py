@@ -13,8 +13,10 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
+from tidemark.calls import has_calls_of
 from tidemark.engine.base.errors import ForkedHandle, NoSuchTable, ReadOnly, StoreClosed
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.memory.arena_layout import PAGE_BYTES
@@ -55,6 +57,18 @@ def _read_only(what: str) -> ReadOnly:
     )
 
 
+def _refuse_in_transaction(txn: ReadTransaction, *_: Any, **__: Any) -> NoReturn:
+    txn.check()
+    raise _read_only("nothing was written")
+
+
+def _refuse_in_store(db: ReadOnlyDatabase, *_: Any, **__: Any) -> NoReturn:
+    """Raises: ReadOnly, or StoreFailed if the store is not usable."""
+    db.check_usable()
+    raise _read_only("nothing was written")
+
+
+@has_calls_of("read-only transaction", _refuse_in_transaction)
 class ReadTransaction(Transaction):
     """Reads of one view, unaffected by `refresh`, for the thread that began the transaction.
 
@@ -68,14 +82,6 @@ class ReadTransaction(Transaction):
     def txid(self) -> int:
         """0: an id belongs to a transaction in the log."""
         return 0
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        self.check()
-        raise _read_only("nothing was written")
-
-    insert = write = update = delete = _refuse
-    insert_many = write_many = update_many = delete_many = update_where = delete_where = _refuse
-    upsert = upsert_many = _refuse
 
     def _check_lock(self, lock: Lock, skip_locked: bool = False) -> NoReturn:
         self.check()
@@ -100,6 +106,7 @@ class ReadTransaction(Transaction):
         yield
 
 
+@has_calls_of("read-only table")
 class ReadOnlyTable(TableHandle):
     """One table of the current view. A handle follows `refresh`; scans under way do not."""
 
@@ -112,7 +119,7 @@ class ReadOnlyTable(TableHandle):
         self._owner = self._watch = None
         self._name = table.name
         self._table_id = table.table_id
-        self._begin: Callable[[], NoReturn] = db._refuse
+        self._begin = partial(_refuse_in_store, db)
         self._changes = CommittedChanges(None)
 
     @property
@@ -128,6 +135,7 @@ class ReadOnlyTable(TableHandle):
         return found
 
 
+@has_calls_of("read-only store", _refuse_in_store)
 @types_memory_errors("__init__", exclude=("run",))
 class ReadOnlyDatabase(StoreReads):
     """A store as of its last local checkpoint. Threads may share it; `with` closes it.
@@ -287,17 +295,3 @@ class ReadOnlyDatabase(StoreReads):
                 for table in store.tables.values()
             },
         }
-
-    # --- what only a Database does ---------------------------------------------------------------
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        """Raises: ReadOnly, or StoreFailed if the store is not usable."""
-        self.check_usable()
-        raise _read_only("nothing was written")
-
-    create_table = create_replication_table = drop_table = add_partition = drop_partition = create_index = (
-        drop_index
-    ) = _refuse
-    add_column = drop_column = rename = rename_column = set_default = widen_column = _refuse
-    set_conflict_function = _refuse
-    create_tablespace = add_datafile = drop_tablespace = _refuse
-    sync = advance_epoch = advance_gci = checkpoint = _refuse

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidemark.derived import described
 from tidemark.engine.applied.noted_rows import track_reads
 from tidemark.engine.schema.types import Enum
 from tidemark.engine.txn.own_view import OwnView
@@ -26,15 +27,16 @@ class TrackingTransaction(Transaction):
 
     __slots__ = ()
 
+    @described(Transaction.get)
     def get(
         self, table: str, key: Any, lock: Lock = None, *, index: str | None = None, skip_locked: bool = False
     ) -> Any:
-        """As `Transaction.get`."""
         row = super().get(table, key, lock, index=index, skip_locked=skip_locked)
         if lock == "exclusive" and row is not None:
             track_row(self, self.store.table(table), row)
         return row
 
+    @described(Transaction.get_many)
     def get_many(
         self,
         table: str,
@@ -44,7 +46,6 @@ class TrackingTransaction(Transaction):
         index: str | None = None,
         lock: Lock = None,
     ) -> pa.RecordBatch:
-        """As `Transaction.get_many`."""
         if lock != "exclusive":
             return super().get_many(table, keys, columns, index=index, lock=lock)
         key_names = self.store.table(table).definition.primary_key

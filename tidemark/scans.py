@@ -6,11 +6,13 @@ Hidden columns are named by the constants ROWID, EPOCH, AUTHOR and FRAGMENT.
 from __future__ import annotations
 
 import itertools
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
+from tidemark.calls import has_calls_of
 from tidemark.display import ROWS_SHOWN, html_table
 from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import decode_entries, scan
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from tidemark.engine.base.watch import Watch
     from tidemark.engine.index.stored import StoredIndex
     from tidemark.engine.programs.interpreter import Program
+    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
 
@@ -123,8 +126,82 @@ class _Rows(itertools.chain[Any]):
         deque(self, maxlen=0)  # the rows of the list it was in
 
 
-@types_memory_errors("_decoded_rows", "_lists", "_locked", "__next__", "__arrow_c_stream__", exclude=("count",))
-class Scan:
+@types_memory_errors("__next__", "__arrow_c_stream__")
+class ScanForms(ABC):
+    """The rows of a scan, of this process or of another one, in other forms."""
+
+    _rows: Iterator[Any] | None = None
+
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Return the Arrow schema of `batches`."""
+
+    @abstractmethod
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield the rows as Arrow record batches."""
+
+    @abstractmethod
+    def _defined(self) -> TableDefinition:
+        """The definition of the table."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def __next__(self) -> Any:
+        if self._rows is None:
+            self._rows = iter(self)
+        return next(self._rows)
+
+    def to_arrow(self) -> pa.Table:
+        """Return all rows as an Arrow table.
+
+        Examples:
+            >>> db["item"].scan(["name"], where=tm.col("id") == 2).to_arrow().to_pylist()
+            [{'name': 'cup'}]
+        """
+        import pyarrow as pa
+
+        return pa.Table.from_batches(list(self.batches()), self.schema())
+
+    def to_pandas(self) -> Any:
+        """Return all rows as a pandas DataFrame.
+
+        Examples:
+            >>> int(db["item"].scan(["stock"]).to_pandas().stock.sum())
+            15
+        """
+        return to_pandas(self.to_arrow())
+
+    def to_polars(self) -> Any:
+        """Return all rows as a polars DataFrame.
+
+        Raises: ImportError if polars is not installed.
+
+        Examples:
+            >>> db["item"].scan(["stock"]).to_polars()["stock"].sum()
+            15
+        """
+        return to_polars(self.to_arrow())
+
+    def to_numpy(self) -> Any:
+        """Return all rows as a structured NumPy array, without hidden columns.
+
+        Examples:
+            >>> db["item"].scan(["stock"]).to_numpy()["stock"].mean().item()
+            5.0
+        """
+        return to_numpy(self.to_arrow(), self._defined())
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        import pyarrow as pa
+
+        reader = pa.RecordBatchReader.from_batches(self.schema(), self.batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+
+@has_calls_of("scan")
+@types_memory_errors("_decoded_rows", "_lists", "_locked", exclude=("count",))
+class Scan(ScanForms):
     """One scan of one table; no row is read yet. Iterate over it once, convert it, or aggregate its rows.
 
     A call that reads rows raises NoSuchTable if the table is dropped meanwhile, NoSuchIndex if the named index is, and
@@ -146,7 +223,6 @@ class Scan:
     _select: Select | None = None
     _bounds: KeyRange | None = None
     _compiled: Condition | None = None
-    _rows: Iterator[Any] | None = None
     owner: object = None  # the Database, which stays open while the scan is read
 
     def __init__(
@@ -355,6 +431,9 @@ class Scan:
         found = decode_entries(self._table.format, batch.entries, batch.offsets, batch.count, plain, extra)
         return found.select(wanted)
 
+    def _defined(self) -> TableDefinition:
+        return self._table.definition
+
     def schema(self) -> pa.Schema:
         """Return the Arrow schema of `batches`. Hidden columns are int64.
 
@@ -363,52 +442,6 @@ class Scan:
             ['name', '$EPOCH']
         """
         return schema_of(self._table.definition, self._columns)
-
-    def to_arrow(self) -> pa.Table:
-        """Return all rows as an Arrow table.
-
-        Examples:
-            >>> db["item"].scan(["name"], where=tm.col("id") == 2).to_arrow().to_pylist()
-            [{'name': 'cup'}]
-        """
-        import pyarrow as pa
-
-        return pa.Table.from_batches(list(self.batches()), self.schema())
-
-    def to_pandas(self) -> Any:
-        """Return all rows as a pandas DataFrame.
-
-        Examples:
-            >>> int(db["item"].scan(["stock"]).to_pandas().stock.sum())
-            15
-        """
-        return to_pandas(self.to_arrow())
-
-    def to_polars(self) -> Any:
-        """Return all rows as a polars DataFrame.
-
-        Raises: ImportError if polars is not installed.
-
-        Examples:
-            >>> db["item"].scan(["stock"]).to_polars()["stock"].sum()
-            15
-        """
-        return to_polars(self.to_arrow())
-
-    def to_numpy(self) -> Any:
-        """Return all rows as a structured NumPy array, without hidden columns.
-
-        Examples:
-            >>> db["item"].scan(["stock"]).to_numpy()["stock"].mean().item()
-            5.0
-        """
-        return to_numpy(self.to_arrow(), self._table.definition)
-
-    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
-        import pyarrow as pa
-
-        reader = pa.RecordBatchReader.from_batches(self.schema(), self.batches())
-        return reader.__arrow_c_stream__(requested_schema)
 
     # --- aggregates ------------------------------------------------------------------------------
     def aggregate(
@@ -655,11 +688,6 @@ class Scan:
             return html_table(repr(self), self._columns, few)
         except Error:  # the prompt shows the repr
             return None
-
-    def __next__(self) -> Any:
-        if self._rows is None:
-            self._rows = iter(self)
-        return next(self._rows)
 
     def __iter__(self) -> Iterator[Any]:
         if self._lock is not None:

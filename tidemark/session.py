@@ -5,10 +5,12 @@ Each method finds the table and calls the engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Literal
 
+from tidemark.calls import has_calls_of
+from tidemark.derived import of_table
 from tidemark.engine.access import row_operations
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.base.out_of_memory import types_memory_errors
@@ -21,17 +23,16 @@ from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.queries import conditional_changes, key_columns, unique_calls
 from tidemark.engine.schema.types_base import shown
+from tidemark.engine.table.table import Table
 from tidemark.engine.txn.own_view import OwnView
 from tidemark.engine.txn.transaction import Transaction as EngineTransaction
-from tidemark.scans import By, Scan, by_index, grouping
+from tidemark.scans import Progress, Scan, by_index
+from tidemark.table_reads import TableReads, Where
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-
 Lock = Literal["shared", "exclusive"] | None
-Progress = Callable[[int, int, str], None]
-Where = Expression | Program | None
 Isolation = Literal["read committed", "snapshot"]
 READ_COMMITTED: Isolation = "read committed"
 SNAPSHOT: Isolation = "snapshot"
@@ -54,6 +55,7 @@ def is_own_view(isolation: Isolation) -> bool:
 
 
 # Calls of one row handle a MemoryError themselves: a wrapper's extra call would take a tenth of their time.
+@has_calls_of("transaction")
 @types_memory_errors(exclude=("get", "insert", "write", "update", "delete"))
 class Transaction(EngineTransaction):
     """An open transaction, for the thread that made it. `with` commits at the end and rolls back on an exception. After
@@ -93,6 +95,10 @@ class Transaction(EngineTransaction):
         """Return the scan that `scan` creates; transactions that track their reads have a subclass."""
         return Scan
 
+    def _found(self, table: str | Table) -> Table:
+        """Return a table by its name. A handle has found its table before."""
+        return table if isinstance(table, Table) else self.store.table(table)
+
     def insert(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
         """Insert one row.
 
@@ -127,6 +133,8 @@ class Transaction(EngineTransaction):
         Examples:
             >>> with db.transaction() as txn:
             ...     txn.write("item", (1, "pencil", 12))
+            >>> db["item"][1]
+            Row(id=1, name='pencil', stock=12)
         """
         try:
             if change(self, table, MODE_WRITE, row):
@@ -299,14 +307,12 @@ class Transaction(EngineTransaction):
 
         Examples:
             >>> with db.transaction() as txn:
-            ...     txn.upsert("item", (4, "ink", 1), {"stock": tm.col("stock") + 1})
-            ...     txn.upsert("item", (4, "ink", 1), {"stock": tm.col("stock") + 1})
-            True
+            ...     txn.upsert("item", (2, "cup", 5), {"stock": tm.col("stock") + 5})
             False
-            >>> db["item"][4].stock
-            2
+            >>> db["item"][2].stock
+            10
         """
-        return few.upsert(self, self.store.table(table), row, set, index)
+        return few.upsert(self, self._found(table), row, set, index)
 
     def update_where(self, table: str, changes: Mapping[str, Any], where: Where = None) -> int:
         """Change some columns of all rows that `where` accepts (None: all rows); return how many.
@@ -320,7 +326,7 @@ class Transaction(EngineTransaction):
             ...     txn.update_where("item", {"stock": 20}, where=tm.col("stock") < 10)
             2
         """
-        return few.update_where(self, self.store.table(table), changes, where)
+        return few.update_where(self, self._found(table), changes, where)
 
     def delete_where(self, table: str, where: Expression | Program) -> int:
         """Delete all rows that `where` accepts, or none on an error; return how many.
@@ -333,10 +339,15 @@ class Transaction(EngineTransaction):
             ...     txn.delete_where("item", tm.col("stock") == 0)
             1
         """
-        return few.delete_where(self, self.store.table(table), where)
+        return few.delete_where(self, self._found(table), where)
 
     def insert_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
         """Insert all rows of Arrow, pandas, polars, NumPy or Python data, or none; return how many.
+
+        Args:
+            data: An Arrow table, batch or stream, a pandas or polars DataFrame, a structured NumPy array, a mapping of
+                columns, or an iterable of rows.
+            progress: Called with (rows so far, -1, "rows") after each batch.
 
         Raises: as `insert`; `error.row` is the position in `data`.
 
@@ -345,10 +356,10 @@ class Transaction(EngineTransaction):
             ...     txn.insert_many("item", [(4, "ink", 7), (5, "box", 2)])
             2
         """
-        return few.insert_many(self, self.store.table(table), data, progress)
+        return few.insert_many(self, self._found(table), data, progress)
 
     def write_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
-        """Insert or replace all rows of `data`, or none on an error; return how many.
+        """Insert all rows of `data`, or replace those with their keys, or none on an error; return how many.
 
         Raises: as `insert_many`; DuplicateKey only for a key of a unique index.
 
@@ -357,7 +368,7 @@ class Transaction(EngineTransaction):
             ...     txn.write_many("item", [(1, "pencil", 12), (4, "ink", 7)])
             2
         """
-        return few.write_many(self, self.store.table(table), data, progress)
+        return few.write_many(self, self._found(table), data, progress)
 
     def upsert_many(
         self,
@@ -379,13 +390,16 @@ class Transaction(EngineTransaction):
             ...     txn.upsert_many("item", [(1, "pen", 3), (4, "ink", 7)], {"stock": tm.col("stock") + 3})
             1
         """
-        return few.upsert_many(self, self.store.table(table), data, set, index, progress)
+        return few.upsert_many(self, self._found(table), data, set, index, progress)
 
     def update_many(self, table: str, data: Any, progress: Progress | None = None, *, index: str | None = None) -> int:
         """Change the given columns of the rows with the keys in `data`, or of none on an error; return how many.
 
         Args:
-            data: The key columns, and the columns to change. Python rows are mappings that have the same columns.
+            data: As for `insert_many`: the key columns, and the columns to change. Python rows are mappings that have
+                the same columns.
+            progress: As for `insert_many`.
+            index: The unique index whose columns are the key; None: the primary key.
 
         Raises: as `update`; `error.row` is the position in `data`.
 
@@ -395,8 +409,8 @@ class Transaction(EngineTransaction):
             2
         """
         if index is not None:
-            return unique_calls.update_many(self, self.store.table(table), data, index, progress)
-        return few.update_many(self, self.store.table(table), data, progress)
+            return unique_calls.update_many(self, self._found(table), data, index, progress)
+        return few.update_many(self, self._found(table), data, progress)
 
     def delete_many(self, table: str, keys: Any, *, index: str | None = None) -> int:
         """Delete the rows with these keys, or none on an error; return how many.
@@ -410,8 +424,8 @@ class Transaction(EngineTransaction):
             2
         """
         if index is not None:
-            return unique_calls.delete_many(self, self.store.table(table), keys, index)
-        return few.delete_many(self, self.store.table(table), keys)
+            return unique_calls.delete_many(self, self._found(table), keys, index)
+        return few.delete_many(self, self._found(table), keys)
 
     def get_many(
         self,
@@ -438,8 +452,8 @@ class Transaction(EngineTransaction):
             self._check_lock(lock)
         self.check(locks=lock is not None)
         if index is not None:
-            return unique_calls.get_many(self, self.store.table(table), keys, columns, index, lock)
-        return key_columns.get_many(self.store.table(table), keys, columns, self, lock)
+            return unique_calls.get_many(self, self._found(table), keys, columns, index, lock)
+        return key_columns.get_many(self._found(table), keys, columns, self, lock)
 
     def scan(
         self,
@@ -486,35 +500,21 @@ class Transaction(EngineTransaction):
         self.check()
         by = by_index(index, lower, upper, prefix, reverse)
         kind = self._scan_class(lock)
-        return kind(self.store.table(table), self, columns, limit, lock, partitions, where, by, progress, skip_locked)
+        return kind(self._found(table), self, columns, limit, lock, partitions, where, by, progress, skip_locked)
 
-    def aggregate(
-        self,
-        table: str,
-        /,
-        where: Where = None,
-        *,
-        by: By = None,
-        order: str | Sequence[str] | None = None,
-        reverse: bool | Sequence[bool] = False,
-        limit: int | None = None,
-        **functions: Any,
-    ) -> Any:
-        """Compute several aggregates in one pass over the rows, or those that a condition accepts, as this transaction
-        sees them; with `by`, those of each group.
-
-        The arguments are those of `Scan.aggregate`, which says what they return.
-
-        Raises: as `scan` and `Scan.aggregate`.
-
-        Examples:
-            >>> with db.transaction() as txn:
-            ...     txn.insert("item", (4, "pen", 7))
-            ...     txn.aggregate("item", by="name", total=("sum", "stock"))
-            [Row(name='bag', total=0), Row(name='cup', total=5), Row(name='pen', total=17)]
-        """
-        scan = self.scan(table, where=where)
-        return scan.aggregate(**grouping(by, order, reverse, limit), **functions)
+    # calls: python -m tools.make_faces
+    explain = of_table(TableReads.explain)
+    count = of_table(TableReads.count)
+    sum = of_table(TableReads.sum)
+    min = of_table(TableReads.min)
+    max = of_table(TableReads.max)
+    mean = of_table(TableReads.mean)
+    aggregate = of_table(TableReads.aggregate)
+    to_arrow = of_table(TableReads.to_arrow)
+    to_pandas = of_table(TableReads.to_pandas)
+    to_polars = of_table(TableReads.to_polars)
+    to_numpy = of_table(TableReads.to_numpy)
+    # end of calls
 
 
 class SnapshotTransaction(OwnView, Transaction):

@@ -136,6 +136,30 @@ class TableLookup(ABC, Generic[Handle]):
         """
         return self[name] if kind is None else TypedTable(self[name], kind)
 
+    def partitions(self, table: str) -> list[dict[str, Any]]:
+        """Return the partitions of a table, as `TableHandle.partitions`.
+
+        Raises: NoSuchTable.
+
+        Examples:
+            >>> sum(partition["rows"] for partition in db.partitions("item"))
+            3
+        """
+        handle: Any = self[table]
+        return handle.partitions()  # type: ignore[no-any-return]
+
+    def indexes(self, table: str) -> list[dict[str, Any]]:
+        """Return the indexes of a table, as `TableHandle.indexes`.
+
+        Raises: NoSuchTable.
+
+        Examples:
+            >>> db.indexes("item")
+            []
+        """
+        handle: Any = self[table]
+        return handle.indexes()  # type: ignore[no-any-return]
+
 
 @types_memory_errors(read_only=())
 class TableCreation(TableLookup[Handle]):
@@ -275,28 +299,6 @@ class StoreReads(TableLookup[TableHandle], Closable):
         rows = [(each.name, f"{each.count():,}", short(each.format.names)) for each in shown]
         return html_table(repr(self), ("table", "rows", "columns"), rows)
 
-    def partitions(self, table: str) -> list[dict[str, Any]]:
-        """Return the partitions of a table, as `TableHandle.partitions`.
-
-        Raises: NoSuchTable.
-
-        Examples:
-            >>> sum(partition["rows"] for partition in db.partitions("item"))
-            3
-        """
-        return self[table].partitions()
-
-    def indexes(self, table: str) -> list[dict[str, Any]]:
-        """Return the indexes of a table, as `TableHandle.indexes`.
-
-        Raises: NoSuchTable.
-
-        Examples:
-            >>> db.indexes("item")
-            []
-        """
-        return self[table].indexes()
-
     def replication_rows(self) -> list[ReplicationRow]:
         """Return the rows of `mysql.ndb_replication`; none if the table is missing or has another definition.
 
@@ -313,7 +315,7 @@ class StoreReads(TableLookup[TableHandle], Closable):
         return [row_of(row) for row in replication_rows(self._store)]
 
     def check_replication(
-        self, channels: Sequence[str] = (), peer: Peer | None = None, **options: object
+        self, /, channels: Sequence[str] = (), peer: Peer | None = None, **options: object
     ) -> dict[str, Any]:
         """Check system tables, exceptions tables and the rows of `mysql.ndb_replication` before replication starts.
 

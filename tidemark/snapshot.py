@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidemark.calls import has_calls_of
+from tidemark.derived import described
 from tidemark.display import TABLES_SHOWN, html_table, short
 from tidemark.engine.access import snapshot as engine_snapshot
 from tidemark.engine.access import snapshot_reads
@@ -14,15 +16,16 @@ from tidemark.engine.access.snapshot_index import SnapshotIndexScan
 from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
+from tidemark.engine.index.unique_keys import one_key
 from tidemark.engine.programs.expressions import Expression
-from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.queries.index_choice import Choice, Lookup, way_of
-from tidemark.engine.queries.lookups import look_up_in
+from tidemark.engine.queries.lookups import look_up_in, read_keys_in
 from tidemark.engine.queries.program_scans import accepted_batches, is_decided, limited, unless_dropped
+from tidemark.engine.queries.unique_calls import encode_keys as encode_unique_keys
 from tidemark.engine.rows.columnar import encode_keys
 from tidemark.engine.schema.names import is_system_table, names_one_of
-from tidemark.handles import TableReads
-from tidemark.scans import NO_INDEX, ByIndex, Scan
+from tidemark.scans import NO_INDEX, ByIndex, Progress, Scan
+from tidemark.table_reads import TableReads, Where
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,10 +35,8 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.table.table import Table
 
-Progress = Callable[[int, int, str], None]
-Where = Expression | Program | None
 
-
+@has_calls_of("snapshot")
 @types_memory_errors("__getitem__", "__contains__")
 class Snapshot(engine_snapshot.Snapshot, Closable):
     """All tables of a store as at the end of one epoch; use it with `with`. Any thread may read it.
@@ -200,10 +201,11 @@ class SnapshotScan(Scan):
         return super().count(column)
 
 
+@has_calls_of("snapshot table")
 @types_memory_errors("__len__")
 class SnapshotTable(TableReads):
-    """One table of a snapshot, with the reading calls of a `TableHandle`, and aggregates over all rows or those that
-    `where` accepts. An index is one that existed when the snapshot was opened.
+    """One table of a snapshot, with the reading calls of a `TableHandle`. An index is one that existed when the
+    snapshot was opened.
 
     Every call raises SnapshotTooOld after the snapshot was dropped, SnapshotClosed after it was closed, and StoreFailed
     after the store was closed or has failed. A call that reads a disk column raises PageDamaged for a damaged page. A
@@ -241,33 +243,27 @@ class SnapshotTable(TableReads):
     def definition(self) -> TableDefinition:
         return self._table.definition
 
-    def get(self, key: Any) -> Any:
-        """Return the row with this key (a `Row`), or None.
+    @described(TableReads.get)
+    def get(self, key: Any, *, index: str | None = None) -> Any:
+        if index is None:
+            return snapshot_reads.get(self._snapshot, self._table, key)
+        self._snapshot.check()
+        table, unique = self._table, self._table.unique(index)
+        lookups = one_key(unique.tree.shape, self.name, key)
+        entries, offsets, count = read_keys_in(self._snapshot, table, unique, lookups, table.format.has_disk)
+        return table.format.decode_row(entries.data.cast("B"), int(offsets[0])) if count else None
 
-        Raises: TypeMismatch and ValueOutOfRange for a key.
-
-        Examples:
-            >>> with db.snapshot() as snapshot:
-            ...     snapshot["item"].get(3)
-            Row(id=3, name='bag', stock=0)
-        """
-        return snapshot_reads.get(self._snapshot, self._table, key)
-
-    def get_many(self, keys: Any, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-        """Return the rows with these keys as an Arrow record batch, in the order of the keys; keys without a row are
-        left out.
-
-        Raises: as `TableHandle.get_many` for keys and columns.
-
-        Examples:
-            >>> with db.snapshot() as snapshot:
-            ...     snapshot["item"].get_many([3, 9, 1], ["name"]).to_pylist()
-            [{'name': 'bag'}, {'name': 'pen'}]
-        """
+    @described(TableReads.get_many)
+    def get_many(self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None) -> pa.RecordBatch:
         table = self._table
         self._snapshot.check()
-        encoded = encode_keys(table.format, keys)
-        found = snapshot_reads.read_keys(self._snapshot, table, encoded, table.format.needs_disk(columns))
+        if index is not None:
+            unique = table.unique(index)
+            lookups = encode_unique_keys(table, unique, keys)
+            found = read_keys_in(self._snapshot, table, unique, lookups, table.format.needs_disk(columns))
+        else:
+            encoded = encode_keys(table.format, keys)
+            found = snapshot_reads.read_keys(self._snapshot, table, encoded, table.format.needs_disk(columns))
         return decode_entries(table.format, *found, columns)
 
     def _scan(
@@ -275,26 +271,6 @@ class SnapshotTable(TableReads):
     ) -> SnapshotScan:
         self._snapshot.check()
         return SnapshotScan(self._snapshot, self._table, columns, limit, partitions, where, by, progress)
-
-    def count(self, column: str | Expression | None = None, where: Where = None) -> int:
-        """Return the number of rows; with a column, of rows that have no NULL in it."""
-        return self.scan(where=where).count(column)
-
-    def sum(self, column: str | Expression, where: Where = None) -> Any:
-        """Return the sum of the values that are not NULL, None if there is none."""
-        return self.scan(where=where).sum(column)
-
-    def min(self, column: str | Expression, where: Where = None) -> Any:
-        """Return the least value, None if there is none."""
-        return self.scan(where=where).min(column)
-
-    def max(self, column: str | Expression, where: Where = None) -> Any:
-        """Return the greatest value, None if there is none."""
-        return self.scan(where=where).max(column)
-
-    def mean(self, column: str | Expression, where: Where = None) -> Any:
-        """Return the sum divided by the count, None if there is no value."""
-        return self.scan(where=where).mean(column)
 
     def __len__(self) -> int:
         return self.scan().count()

@@ -23,9 +23,10 @@ from typing import (
     is_typeddict,
 )
 
+from tidemark.calls import has_calls_of
+from tidemark.derived import passed
 from tidemark.engine.base.errors import RowNotFound, SchemaInvalid, TypeMismatch
-from tidemark.engine.programs.expressions import Expression
-from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.rows.column_output import python_values
 from tidemark.engine.rows.row import Row, is_attribute
 from tidemark.engine.schema import types as column_types
 from tidemark.engine.schema.column import ABSENT, Column
@@ -33,10 +34,11 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import alternatives
 from tidemark.engine.schema.types_base import ColumnType, shown
 from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
-from tidemark.scans import By
+from tidemark.handles import TableHandle
+from tidemark.scans import Progress
+from tidemark.table_reads import Where
 
 R = TypeVar("R")
-Where = Expression | Program | None
 # The column type that a Python type has unless an annotation names another.
 TYPES: dict[Any, ColumnType] = {
     int: column_types.Int64,
@@ -170,14 +172,16 @@ def check_class(kind: type, definition: TableDefinition) -> tuple[str, ...]:
     return tuple(field.name for field in fields)
 
 
+@has_calls_of("typed table")
 class TypedTable(Generic[R]):
     """A table whose rows are objects of a class, as `db.table` and `db.create_table` return it for a dataclass or a
     `TypedDict`. The class is compared with the table's definition once, when this object is created. `handle` is the
-    table's handle without types, for Arrow and the other calls.
+    table's handle without types.
 
-    Each call does and raises what the call of `TableHandle` with this name does and raises. It also raises TypeMismatch
-    for a row of another class. After a column was dropped or renamed, reading raises NoSuchColumn. A write is durable
-    on return with `durability="commit"`.
+    The calls are those of `TableHandle`, with objects of the class where rows are given or returned one by one. Arrow,
+    pandas, polars, NumPy and aggregates have no class. A call also raises TypeMismatch for a row of another class.
+    After a column was dropped or renamed, reading raises NoSuchColumn. A write is durable on return with
+    `durability="commit"`.
 
     Examples:
         >>> import dataclasses
@@ -187,8 +191,8 @@ class TypedTable(Generic[R]):
         ...     name: str
         ...     stock: int
         >>> item = db.table("item", Item)
-        >>> item[1], item.get(9)
-        (Item(id=1, name='pen', stock=10), None)
+        >>> item[1], item.get(9), item.get_many([9, 2])
+        (Item(id=1, name='pen', stock=10), None, [Item(id=2, name='cup', stock=5)])
         >>> item.insert(Item(4, "ink", 7))
         >>> item[1] = dataclasses.replace(item[1], stock=9)
         >>> item.update(2, {"stock": tm.col("stock") - 1}), item.delete(3)
@@ -196,10 +200,12 @@ class TypedTable(Generic[R]):
         >>> item.write(Item(2, "mug", 4))
         >>> item.insert_many([Item(5, "jar", 1)]), item.write_many([Item(5, "jar", 2)])
         (1, 1)
+        >>> item.upsert(Item(5, "jar", 3)), item.upsert_many([Item(6, "lid", 1), Item(5, "jar", 2)])
+        (False, 1)
         >>> [each.name for each in item.scan(tm.col("stock") > 5)], len(item), 9 in item
-        (['pen', 'ink'], 4, False)
+        (['pen', 'ink'], 5, False)
         >>> item.aggregate(total=("sum", "stock"))
-        Row(total=22)
+        Row(total=23)
     """
 
     def __init__(self, handle: Any, kind: type[R]) -> None:
@@ -215,6 +221,12 @@ class TypedTable(Generic[R]):
     def name(self) -> str:
         """The qualified name of the table."""
         return str(self.handle.name)
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table's definition."""
+        found: TableDefinition = self.handle.definition
+        return found
 
     def _values(self, row: R) -> Mapping[str, Any]:
         """Return an object as a row for the handle."""
@@ -241,26 +253,17 @@ class TypedTable(Generic[R]):
         upper: Any = None,
         prefix: Any = None,
         reverse: bool = False,
+        progress: Progress | None = None,
     ) -> Iterator[R]:
         """Iterate over the rows that a condition accepts. The arguments are those of `TableHandle.scan`."""
         bounds = {"index": index, "lower": lower, "upper": upper, "prefix": prefix, "reverse": reverse}
-        return map(self._make, self.handle.scan(list(self._names), limit, partitions, where, **bounds))
+        found = self.handle.scan(list(self._names), limit, partitions, where, progress=progress, **bounds)
+        return map(self._make, found)
 
-    def aggregate(
-        self,
-        /,
-        where: Where = None,
-        *,
-        by: By = None,
-        order: str | Sequence[str] | None = None,
-        reverse: bool | Sequence[bool] = False,
-        limit: int | None = None,
-        **functions: Any,
-    ) -> Any:
-        """Compute several aggregates in one pass; with `by`, those of each group. See `TableHandle.aggregate`: the
-        results are rows (`Row`), whatever the class.
-        """
-        return self.handle.aggregate(where, by=by, order=order, reverse=reverse, limit=limit, **functions)
+    def get_many(self, keys: Any, *, index: str | None = None) -> list[R]:
+        """Return the rows with these keys, in the order of the keys; keys without a row are left out."""
+        found = self.handle.get_many(keys, list(self._names), index=index)
+        return [self._make(values) for values in zip(*map(python_values, found.columns), strict=True)]
 
     def __getitem__(self, key: Any) -> R:
         row = self.get(key)
@@ -286,21 +289,51 @@ class TypedTable(Generic[R]):
         """Insert one row, or replace the row with its key."""
         self.handle.write(self._values(row))
 
-    def insert_many(self, rows: Iterable[R]) -> int:
+    def insert_many(self, rows: Iterable[R], progress: Progress | None = None) -> int:
         """Insert all rows, or none; return how many."""
-        return int(self.handle.insert_many(map(self._values, rows)))
+        return int(self.handle.insert_many(map(self._values, rows), progress))
 
-    def write_many(self, rows: Iterable[R]) -> int:
+    def write_many(self, rows: Iterable[R], progress: Progress | None = None) -> int:
         """Insert all rows, or replace those with their keys, or none on an error; return how many."""
-        return int(self.handle.write_many(map(self._values, rows)))
+        return int(self.handle.write_many(map(self._values, rows), progress))
 
-    def update(self, key: Any, changes: Mapping[str, Any], where: Where = None, *, index: str | None = None) -> bool:
-        """Change some columns of one row; see `TableHandle.update`."""
-        return bool(self.handle.update(key, changes, where, index=index))
+    def upsert(self, row: R, set: Mapping[str, Any] | None = None, index: str | None = None) -> bool:
+        """Insert a row, or update the row with its key; return True if it was inserted."""
+        return bool(self.handle.upsert(self._values(row), set, index))
 
-    def delete(self, key: Any, where: Where = None, *, index: str | None = None) -> bool:
-        """Delete one row; see `TableHandle.delete`."""
-        return bool(self.handle.delete(key, where, index=index))
+    def upsert_many(
+        self,
+        rows: Iterable[R],
+        set: Mapping[str, Any] | None = None,
+        index: str | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Upsert all rows, or none on an error; return how many were inserted."""
+        return int(self.handle.upsert_many(map(self._values, rows), set, index, progress))
+
+    # calls: python -m tools.make_faces
+    update = passed(TableHandle.update)
+    delete = passed(TableHandle.delete)
+    update_many = passed(TableHandle.update_many)
+    delete_many = passed(TableHandle.delete_many)
+    update_where = passed(TableHandle.update_where)
+    delete_where = passed(TableHandle.delete_where)
+    explain = passed(TableHandle.explain)
+    count = passed(TableHandle.count)
+    sum = passed(TableHandle.sum)
+    min = passed(TableHandle.min)
+    max = passed(TableHandle.max)
+    mean = passed(TableHandle.mean)
+    aggregate = passed(TableHandle.aggregate)
+    to_arrow = passed(TableHandle.to_arrow)
+    to_pandas = passed(TableHandle.to_pandas)
+    to_polars = passed(TableHandle.to_polars)
+    to_numpy = passed(TableHandle.to_numpy)
+    dataset = passed(TableHandle.dataset)
+    scan_polars = passed(TableHandle.scan_polars)
+    indexes = passed(TableHandle.indexes)
+    partitions = passed(TableHandle.partitions)
+    # end of calls
 
     def __setitem__(self, key: Any, row: R) -> None:
         self.handle[key] = self._values(row)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import inspect
 import logging
 import re
 from collections.abc import Mapping
@@ -27,7 +28,8 @@ DIRECTIVE = re.compile(r"^#* ?::: (\S+)$", re.MULTILINE)
 RETURNED = (
     *("database.Database", "read_only.ReadOnlyDatabase", "remote.database.RemoteDatabase", "handles.TableHandle"),
     *("remote.table.RemoteTable", "remote.transaction.RemoteTransaction", "remote.scan.RemoteScan"),
-    *("session.Transaction", "scans.Scan", "snapshot.Snapshot", "snapshot.SnapshotTable", "spark.Pinned"),
+    *("remote.snapshot.RemoteSnapshot", "remote.snapshot.RemoteSnapshotTable"),
+    *("session.Transaction", "scans.Scan", "snapshot.Snapshot", "snapshot.SnapshotTable"),
     *("sites.serving.Serving", "remote.serving.CallServing", "engine.programs.interpreter.Program"),
     "engine.base.errors.Error",
     *("typed_rows.TypedTable", "aio.Scan", "aio.Snapshot", "aio.SnapshotTable", "aio.Table", "aio.Transaction"),
@@ -45,18 +47,24 @@ KEPT: dict[str, set[str]] = {
     "engine.programs.interpreter.Program": {"instructions", "constants", "columns", "outputs"},
 }
 
-# Classes with calls of others that another process executes: `x = forwarded(Database.x)`.
-REMOTE = (
-    *("remote.database.RemoteDatabase", "remote.table.RemoteTable"),
-    *("remote.transaction.RemoteTransaction", "remote.scan.RemoteScan"),
+# Classes with calls that are made from others (`tidemark/derived.py`), each after those that its calls are made from.
+DERIVED = (
+    *("session.Transaction", "handles.TableHandle", "snapshot.SnapshotTable", "typed_rows.TypedTable"),
+    *("remote.database.RemoteDatabase", "remote.table.RemoteTable", "remote.transaction.RemoteTransaction"),
+    *("remote.snapshot.RemoteSnapshot", "remote.snapshot.RemoteSnapshotTable"),
+    *("remote.scan.RemoteScan", "aio.Database", "aio.Table", "aio.Transaction", "aio.Scan", "aio.Snapshot"),
+    "aio.SnapshotTable",
 )
-LOCAL = {
+ORIGINS = {
     "Database": "database.Database",
     "TableHandle": "handles.TableHandle",
+    "TableReads": "table_reads.TableReads",
     "Transaction": "session.Transaction",
     "Scan": "scans.Scan",
+    "Snapshot": "snapshot.Snapshot",
+    "SnapshotTable": "snapshot.SnapshotTable",
 }
-FORWARDED = re.compile(r"forwarded\((\w+)\.\w+(?:, ['\"](\w+)['\"])?\)")
+MADE = re.compile(r"(?:own_transaction|of_table|passed|forwarded|batched|Awaited)\((?:Sync)?(\w+)\.\w+(?:, .*)?\)")
 
 # A line for Git hosts alone, and what a page of the reference has in its place.
 HOST_NOTE = re.compile(r"^\*On a Git host .*\*\n", re.MULTILINE)
@@ -140,10 +148,15 @@ class Docstrings(griffe.Extension):
         for path, kept in KEPT.items():
             for name in pkg[path].members.keys() - kept:
                 del pkg[path].members[name]
-        for path in REMOTE:
+        for path in DERIVED:
+            module, _, kind = path.rpartition(".")
+            calls = getattr(importlib.import_module(f"tidemark.{module}"), kind)
             for name, member in list(pkg[path].members.items()):
-                if member.is_attribute and (found := FORWARDED.match(str(member.value))):
-                    pkg[path].set_member(name, forwarded(pkg[LOCAL[found[1]]].all_members[name], found[2]))
+                if member.is_attribute and (found := MADE.match(str(member.value))):
+                    member = made_call(pkg[ORIGINS[found[1]]].all_members[name], getattr(calls, name))
+                    pkg[path].set_member(name, member)
+                elif member.is_function and not member.has_docstring and name[0] != "_":
+                    member.docstring = griffe.Docstring(inspect.getdoc(getattr(calls, name)) or "", parent=member)
         public = {name: pkg[name] for name in public_names("tidemark")}
         names = {item.canonical_path: name for name, item in public.items()}
         links = {name: f"tidemark.{name}" for name in public}
@@ -171,18 +184,14 @@ class Docstrings(griffe.Extension):
                 self._rewrite(item, names, links)
 
 
-def forwarded(call: griffe.Object | griffe.Alias, without: str) -> griffe.Object | griffe.Alias:
-    """Return what `x = forwarded(Database.x, "argument")` makes of a call: the signature and the docstring of
-    `Database.x`, both without the argument (`remote/forwarded.py`).
-    """
-    call = call.final_target if call.is_alias else call
-    if without:
-        call = copy.copy(call)
-        call.parameters = griffe.Parameters(*[each for each in call.parameters if each.name != without])
-        text = re.sub(rf"^( +){without}: .*\n(?:\1 +.*\n)*", "", call.docstring.value, flags=re.MULTILINE)
-        call.docstring = copy.copy(call.docstring)
-        call.docstring.value = re.sub(r"^ *Args:\n\n", "", text, flags=re.MULTILINE)
-    return call
+def made_call(origin: griffe.Object | griffe.Alias, call: Any) -> griffe.Object | griffe.Alias:
+    """Return a call that is made from another one: it has the parameters and the docstring that it has in Python."""
+    made = copy.copy(origin.final_target if origin.is_alias else origin)
+    known = {each.name: each for each in made.parameters}
+    table = griffe.Parameter("table", annotation="str", kind=griffe.ParameterKind.positional_only)
+    made.parameters = griffe.Parameters(*[known.get(name, table) for name in inspect.signature(call).parameters])
+    made.docstring = griffe.Docstring(inspect.getdoc(call) or "", parent=made)
+    return made
 
 
 def arguments_of(item: griffe.Object | griffe.Alias) -> set[str]:

@@ -18,7 +18,7 @@ from tidemark.engine.access.scan_batch import ScanBatch, among
 from tidemark.engine.access.unique_reads import Unfinished, read, read_by_view
 from tidemark.engine.access.versions_reads_kernels import OLD
 from tidemark.engine.base.errors import NoSuchTable
-from tidemark.engine.index.unique_keys import SLACK_WORDS, Lookups
+from tidemark.engine.index.unique_keys import SLACK_WORDS, Lookups, keys_of_images
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_DROPPED, ROWID_MASK
 from tidemark.engine.memory.handles_kernels import descriptor_word
 from tidemark.engine.rows.column_buffers import NO_WORDS
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from tidemark.engine.access.snapshot import Snapshot
     from tidemark.engine.access.snapshot_reads import Shown
     from tidemark.engine.index.key_values import KeyShape
+    from tidemark.engine.index.stored import StoredUnique
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.queries.index_choice import Lookup
     from tidemark.engine.table.table import Table
@@ -79,6 +80,33 @@ def look_up_in(
     if not table.format.needs_disk(names):
         return batches
     return (each for batch in batches for each in _with_disk_parts(snapshot, table, batch))
+
+
+def read_keys_in(
+    snapshot: Snapshot, table: Table, unique: StoredUnique, lookups: Lookups, with_disk: bool
+) -> tuple[Words, Words, int]:
+    """Return the entries of the rows of a snapshot that have keys of a unique index, in the order of the keys.
+
+    If the index cannot tell, as for `look_up_in`, all rows are read. Raises: as `look_up_in`.
+    """
+    if not any(descriptor_word(table.mem, fragment, F_DROPPED) for fragment in table.by_number.values()):
+        try:
+            return read_by_view(snapshot, table, unique, lookups, with_disk, waits=False)
+        except (Unfinished, NoSuchTable):
+            pass
+    wanted = [lookups.bytes_of(number) for number in range(lookups.count)]
+    asked = frozenset(wanted)
+    found: dict[bytes, Words] = {}
+    names = unique.definition.columns
+    for batch in snapshot_reads.scan(snapshot, table, names, None, table.numbers_of(None)):
+        held = keys_of_images(unique.tree.shape, batch.entries, batch.offsets, table.format.fixed_words)
+        for number, at in enumerate(batch.offsets.tolist()):
+            if (key := held.bytes_of(number)) in asked:
+                found[key] = table.format.image_key(batch.entries[at:])
+    keys = [found[key] for key in wanted if key and key in found]  # one with NULL is empty, and in no index
+    ends = np.cumsum([0, *(key.size for key in keys)])
+    every = EncodedKeys(np.concatenate([NO_WORDS, *keys]), 0, 0, ends, len(keys))
+    return snapshot_reads.read_keys(snapshot, table, every, with_disk)
 
 
 def _shown(view: Shown, table: Table, lookup: Lookup, waits: bool) -> ScanBatch:

@@ -18,7 +18,6 @@ from tests.interpreter.generate import value_of
 from tests.shares import few
 from tests.store.support import open_memory
 from tidemark import scans
-from tidemark.engine.access import batch_operations
 from tidemark.engine.applied.noted_rows import tag
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.queries import column_scans, key_columns
@@ -211,7 +210,7 @@ def test_rows_by_key_copied_by_kernels_are_those_of_the_entries(
             found = get_many(asked, wanted)
             found.validate(full=True)
             with monkeypatch.context() as patched:
-                patched.setattr(batch_operations, "read_columns_by_key", lambda *_: None)
+                patched.setattr(key_columns, "read_columns_by_key", lambda *_: None)
                 expected = get_many(asked, wanted)
             assert found.schema == expected.schema and repr(found.to_pylist()) == repr(expected.to_pylist())
         number = r.randint(0, 900)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import math
 import random
@@ -360,54 +359,6 @@ class Plain:
     id: int
     s: str | None
     n: int
-
-
-@memory_only
-def test_all_faces_return_the_same_rows(db: tm.Database, tmp_path: Any) -> None:
-    wanted = [(None, 1, 5, None), ("a", 1, 9, "a"), ("b", 2, 9, "b"), ("c", 1, 0, "c")]
-    query: dict[str, Any] = {"by": "s", "n": ("count",), "total": ("sum", "n"), "last": ("max", "s")}
-    one: dict[str, Any] = {"n": ("count",), "last": ("max", "s")}
-    where = tm.col("id") > 2
-
-    def ask(source: Callable[..., Any], *table: str) -> None:
-        assert list(map(tuple, source(*table, **query))) == wanted
-        assert source(*table, **one) == (5, "c") and source(*table, where, **one) == (3, "c")
-        found = source(*table, where=where, order="n", limit=1, reverse=True, **query)
-        assert found == [("a", 1, 9, "a")] and found[0].total == 9
-
-    directory = str(tmp_path / "store")
-    with tm.open(directory, redo_log="16 MiB", data_memory="16 MiB") as store:
-        table = plain(store)
-        ask(table.aggregate)
-        ask(store.table("p", Plain).aggregate)
-        with store.snapshot() as snapshot, store.transaction() as txn:
-            ask(snapshot["p"].aggregate)
-            ask(txn.aggregate, "p")
-        with tm.serve_calls(store, "127.0.0.1:0", b"a secret of clients") as serving:
-            with tm.connect([serving.address], b"a secret of clients", timeout_ms=60_000) as remote:
-                ask(remote["p"].aggregate)
-                ask(remote.table("p", Plain).aggregate)
-                with remote.transaction() as far:
-                    far.insert("p", (6, "c", 7))
-                    assert far.aggregate("p", by="s", n=("sum", "n"), order="n", limit=1) == [(None, 5)]
-                    far.rollback()
-        store.checkpoint()
-        with tm.open(directory, read_only=True) as view:
-            ask(view["p"].aggregate)
-            with view.transaction() as reading:
-                ask(reading.aggregate, "p")
-
-    async def awaited() -> None:
-        async with tm.aio.open(directory, redo_log="16 MiB", data_memory="16 MiB") as store:
-            loop = asyncio.get_running_loop()
-            assert list(map(tuple, await store["p"].aggregate(**query))) == wanted
-            assert list(map(tuple, await store["p"].scan().aggregate(**query))) == wanted
-            async with store.snapshot() as snapshot, store.transaction() as txn:
-                assert list(map(tuple, await snapshot["p"].aggregate(**query))) == wanted
-                assert list(map(tuple, await txn.aggregate("p", **query))) == wanted
-            assert loop.is_running()
-
-    asyncio.run(awaited())
 
 
 # --- rows where they lie --------------------------------------------------------------------------------

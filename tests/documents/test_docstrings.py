@@ -129,6 +129,8 @@ NAMES: dict[str, Callable[[dict[str, Any], ExitStack], None]] = {
     "tidemark.RemoteDatabase": with_store,
     "tidemark.RemoteDatabase.": with_remote,
     "tidemark.RemoteScan": with_remote,
+    "tidemark.RemoteSnapshot": with_remote,
+    "tidemark.RemoteSnapshotTable": with_remote,
     "tidemark.RemoteTable": with_remote,
     "tidemark.RemoteTransaction": with_remote,
     "tidemark.Serving": with_replica,

@@ -40,7 +40,7 @@ SIZES = {"data_memory": "64 MiB", "redo_log": "256 MiB", "transaction_memory": "
 # The expression that shows a type's values exactly.
 _EXACT = {
     **dict.fromkeys(["float", "double"], "c*1e0"),
-    **dict.fromkeys(["bit", "set", "tinyint", "smallint", "mediumint", "int", "bigint"], "c+0"),
+    **dict.fromkeys(["bit", "set", "tinyint", "smallint", "mediumint", "int", "bigint", "year"], "c+0"),
     **dict.fromkeys(
         ["char", "varchar", "tinytext", "text", "mediumtext", "longtext", "enum"],
         "CONCAT('x', HEX(CONVERT(c USING utf8mb4)))",

@@ -291,6 +291,17 @@ def test_client_whose_first_node_is_between_two_lives_asks_the_next(tmp_path: Pa
         equal(site)
 
 
+def test_a_client_of_any_node_reads_a_snapshot_of_the_primary(tmp_path: Path) -> None:
+    with site_of(tmp_path, 2) as site:
+        with site.nodes[2].connect(PATIENCE_MS) as db:
+            db.create_table("t", COLUMNS, "id").insert((1, 1, None))
+            with db.snapshot() as snapshot:
+                db["t"].update(1, {COLUMNS[1].name: 2})
+                assert snapshot["t"].get(1) == (1, 1, None) and [tuple(row) for row in snapshot["t"]] == [(1, 1, None)]
+                assert db["t"].get(1) == (1, 2, None)
+        equal(site)
+
+
 def test_operator_lets_a_node_continue_alone_whose_other_disk_is_lost(tmp_path: Path) -> None:
     """docs/node-group.md, *Trouble*: two nodes without arbitrator, and one of them is gone for ever."""
     with site_of(tmp_path, 2) as site:

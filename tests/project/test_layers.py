@@ -14,7 +14,7 @@ from tests.project.rules import Source
 
 ROOT = rules.ROOT
 PACKAGES = rules.read_tree(ROOT, (*rules.LINKED, "tidemark"))
-OTHERS = rules.read_tree(ROOT, [name for name in ("tests", "bench") if (ROOT / name).is_dir()])
+OTHERS = rules.read_tree(ROOT, [name for name in ("tests", "bench", "tools") if (ROOT / name).is_dir()])
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 
 Rule = Callable[[Source], Iterator[str]]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import decimal
-import inspect
 import logging
 import random
 import socket
@@ -74,18 +72,6 @@ def accounts(count: int) -> list[tuple[int, str, float, None]]:
     return [(number, f"owner {number}", float(number), None) for number in range(count)]
 
 
-def test_rows_written_from_outside_are_there_and_come_back(db: tm.Database, remote: tm.RemoteDatabase) -> None:
-    table = remote["test.account"]
-    table.insert((1, "ann", 10.0, None))
-    table.write({"id": 2, "owner": "bob", "balance": 3.0})
-    assert table.update(1, {"balance": tm.col("balance") - 3}) is True
-    assert table.update(1, {"balance": 0.0}, where=tm.col("owner") == "zoe") is False
-    assert table.upsert({"id": 2, "owner": "bob", "balance": 4.0}) is False
-    assert table[1].balance == 7.0 and table.get(9) is None and 2 in table and len(table) == 2
-    assert [tuple(row) for row in db["test.account"]] == [tuple(row) for row in table]
-    assert table.delete(2) is True and len(db["test.account"]) == 1
-
-
 def test_rows_in_bulk_of_every_kind_of_data_and_back(db: tm.Database, remote: tm.RemoteDatabase) -> None:
     table, here = remote["test.account"], db["test.account"]
     reported: list[int] = []
@@ -111,23 +97,6 @@ def test_error_in_a_later_batch_names_the_row_and_leaves_nothing(remote: tm.Remo
         remote["test.account"].insert_many(rows)
     assert caught.value.row == 17_000
     assert len(remote["test.account"]) == 0
-
-
-def test_scans_by_index_condition_and_sums(db: tm.Database, remote: tm.RemoteDatabase) -> None:
-    db["test.account"].insert_many(accounts(1_000))
-    remote.create_index("test.account", "by_owner", ["owner"])
-    table = remote["test.account"]
-    found = list(table.scan(index="by_owner", prefix="owner 99", reverse=True, columns=["id"]))
-    assert [row.id for row in found] == [999, 998, 997, 996, 995, 994, 993, 992, 991, 990, 99]
-    assert table.scan(where=tm.col("balance") >= 998).sum("balance") == 1_997
-    assert table.scan().aggregate(n=("count",), top=("max", "id")).top == 999
-    assert table.explain(where=tm.col("owner") == "owner 5")["index"] == "by_owner"
-    assert table.explain(where=tm.col("id") == 5)["access"] == "primary key"
-    assert table.scan(where=tm.col("id").isin([5, 7])).explain()["bounds"] == [{"id": 5}, {"id": 7}]
-    assert sorted(row.id for row in table.scan(where=tm.col("id").isin([5, 7, 5_000]))) == [5, 7]
-    assert [each["name"] for each in table.indexes()] == ["by_owner"]
-    assert list(table.scan(columns=["id", tm.ROWID], limit=2).to_arrow().schema.names) == ["id", "$ROWID"]
-    assert len(table.to_pandas()) == 1_000 and len(table.to_numpy()) == 1_000
 
 
 def test_abandoned_scan_frees_its_link_and_many_are_read_at_once(db: tm.Database, remote: tm.RemoteDatabase) -> None:
@@ -257,59 +226,6 @@ def test_run_does_work_again_when_the_server_went_away_for_a_while(
     assert len(attempts) == 2 and db["test.account"][1].balance == 2.0
 
 
-def test_schema_is_changed_from_outside(db: tm.Database, remote: tm.RemoteDatabase) -> None:
-    made = remote.create_table(
-        "test.parts",
-        [tm.Column("id", tm.Int64), tm.Column("price", tm.Decimal(10, 2), default=decimal.Decimal("1.50"))],
-        primary_key="id",
-        partition=tm.HashPartition(2),
-    )
-    made.insert({"id": 1})
-    remote.add_column("test.parts", tm.Column("note", tm.VarChar(20), nullable=True))
-    remote.set_default("test.parts", "price")
-    assert tuple(remote["test.parts"][1]) == tuple(db["test.parts"][1])
-    assert remote.tables() == db.tables() and "test.parts" in remote
-    remote.drop_table("test.parts")
-    assert "test.parts" not in db
-    with pytest.raises(tm.NoSuchTable):
-        remote["test.parts"]
-
-
-def test_every_change_of_the_schema_is_made_from_outside(db: tm.Database, remote: tm.RemoteDatabase) -> None:
-    remote.create_table("sale", [tm.Column("year", tm.Int16)], "year", tm.RangePartition("year", [("old", 2025)]))
-    remote.add_partition("sale", "now", 2026)
-    assert [each["name"] for each in remote["sale"].partitions()] == ["old", "now"]
-    remote.drop_partition("sale", "old")
-    assert [each["name"] for each in db.partitions("sale")] == ["now"]
-    remote.add_column("sale", tm.Column("note", tm.VarChar(4), default="none"))
-    remote["sale"].insert({"year": 2025})
-    remote.widen_column("sale", "note", tm.VarChar(80))
-    remote.set_default("sale", "note", "many more")
-    remote["sale"].insert({"year": 2024})
-    remote.rename_column("sale", "note", "text")
-    assert [row.text for row in map(remote["sale"].get, (2025, 2024))] == ["none", "many more"]
-    remote.create_index("sale", "by_text", "text", unique=True)
-    assert remote["sale"].get("none", index="by_text").year == 2025
-    assert [each["name"] for each in remote["sale"].indexes()] == ["by_text"]
-    remote.drop_index("sale", "by_text")
-    remote.create_index("sale", "by_text", "text", unique=True, ordered=True)
-    assert remote["sale"].get("none", index="by_text").year == 2025
-    assert [row.year for row in remote["sale"].scan(index="by_text", reverse=True)] == [2025, 2024]
-    assert remote["sale"].indexes() == db.indexes("sale") and db.indexes("sale")[0]["ordered"]
-    remote.drop_index("sale", "by_text")
-    remote.drop_column("sale", "text")
-    remote.rename("sale", "shop.sale")
-    assert remote["shop.sale"][2025] == (2025,) and remote.tables() == ["shop.sale", "test.account"]
-    remote.drop_table("shop.sale")
-    assert "shop.sale" not in remote
-    remote.create_tablespace("archive", "4 MiB", limit="1 GiB")
-    remote.add_datafile("archive", "2 MiB")
-    assert remote.tablespaces() == db.tablespaces() == ["archive"]
-    remote.drop_tablespace("archive")
-    assert remote.tablespaces() == []
-    assert repr(remote.create_replication_table()) == "<tidemark table mysql.ndb_replication of another process>"
-
-
 def test_partitions_up_to_maxvalue_are_made_and_listed_from_outside(db: tm.Database, remote: tm.RemoteDatabase) -> None:
     """A client could neither add a partition up to MAXVALUE nor list one: "a value cannot be sent"."""
     ranges = tm.RangePartition("id", [("low", 10)])
@@ -321,32 +237,10 @@ def test_partitions_up_to_maxvalue_are_made_and_listed_from_outside(db: tm.Datab
     assert remote["test.p"].definition.partition == db["test.p"].definition.partition
 
 
-def test_calls_on_the_whole_store_from_outside(db: tm.Database, remote: tm.RemoteDatabase) -> None:
-    with remote.transaction() as txn:
-        txn.insert("test.account", (1, "ann", 10.0, None))
-    assert remote.outcome(txn.txid) == "committed" and remote.sync() >= 1
-    assert remote.checkpoint()["lcp_id"] >= 1 and remote.check()["is_sound"] is True
-    assert remote.status()["tables"]["test.account"]["rows"] == 1
-
-
 def test_call_with_too_many_arguments_raises_a_type_error(remote: tm.RemoteDatabase) -> None:
     """The other process refuses such a call as Rejected. A client has written it, and gets Python's own error."""
     with pytest.raises(TypeError):
         remote["test.account"].get(1, 2, 3)  # type: ignore[call-arg]
-    assert inspect.getdoc(remote["test.account"].get) == inspect.getdoc(tm.TableHandle.get)
-    assert list(inspect.signature(remote["test.account"].get).parameters) == ["key", "index"]
-    with pytest.raises(TypeError, match="progress"):
-        remote.check(progress=print)
-    assert "progress" not in inspect.signature(remote.check).parameters
-
-
-def test_docstrings_of_calls_do_not_name_what_a_remote_call_does_not_take(remote: tm.RemoteDatabase) -> None:
-    """Story: `check`, `checkpoint` and `create_index` described `progress`, a function, which cannot be sent."""
-    for call in (remote.check, remote.checkpoint, remote.create_index):
-        text = inspect.getdoc(call) or ""
-        assert "progress" not in text and "Args:\n\n" not in text and "Raises:" in text
-        assert "progress" not in inspect.signature(call).parameters
-    assert "    unique: Whether" in (inspect.getdoc(remote.create_index) or "")
 
 
 def test_closed_connection_answers_no_call(db: tm.Database, remote: tm.RemoteDatabase) -> None:

@@ -242,7 +242,7 @@ def test_many_rows_by_key_are_those_of_one_instant(monkeypatch: pytest.MonkeyPat
             db["t"].delete(9_999)
 
         with after_call(monkeypatch, batch_operations, "read_rows", add) as calls, monkeypatch.context() as patched:
-            patched.setattr(batch_operations, "read_columns_by_key", lambda *_: None)
+            patched.setattr(key_columns, "read_columns_by_key", lambda *_: None)
             found = db["t"].get_many(list(range(10_000)))
         assert calls[0] > 1
         assert found.num_rows == 10_000 and set(found["d"].to_pylist()) == {0}

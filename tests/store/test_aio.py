@@ -50,31 +50,6 @@ async def in_thread(event: threading.Event) -> None:
     await asyncio.to_thread(wait_until, event.is_set)
 
 
-def test_calls_scans_snapshots_and_transactions() -> None:
-    async def main() -> None:
-        async with opened() as db:
-            item = db["item"]
-            async with db.snapshot() as before:
-                async with db.transaction() as txn:
-                    await txn.update("item", 1, {"n": 11})
-                    assert [row.n async for row in txn.scan("item", where=tm.col("id") == 1)] == [11]
-                assert await before["item"].get(1) == (1, 10) and before.epoch > 0
-                assert await before["item"].sum("n") == 30 and await before.tables() == ["main.item"]
-            assert await item.get(1) == (1, 11)
-            assert await item.scan().sum("n") == 31
-            assert sum([batch.num_rows async for batch in item.scan().batches()]) == 2
-            assert (await item.to_arrow()).num_rows == 2
-            await item.delete(2)
-            with pytest.raises(tm.RowNotFound):
-                await item.delete(2)
-            with pytest.raises(tm.NoSuchTable):
-                await db["nothing"].get(1)
-            with pytest.raises(tm.NoSuchColumn):
-                [row async for row in item.scan(["x"])]
-
-    run(main)
-
-
 def test_a_scan_of_many_rows_and_one_that_ends_early() -> None:
     async def main() -> None:
         async with opened() as db:
@@ -247,23 +222,3 @@ def test_context_variables_reach_the_thread() -> None:
 def test_threads_is_a_number(threads: Any) -> None:
     with pytest.raises(tm.Rejected, match=f"threads is {threads!r}; give a number of 1 or more"):
         tm.aio.Database(None, threads)
-
-
-def test_every_call_of_the_classes_is_there() -> None:
-    """A call that is added to a class is added here as well, or named as one that stays out."""
-    out = {"changes", "transaction", "snapshot", "advance_epoch", "advance_gci", "adopt", "plan_load", "check_usable"}
-    out |= {"loads", "sweep_loads"}
-    out |= {"check_binlog", "check_replication", "create_replication_table", "replication_rows", "space_report"}
-    out |= {"table", "savepoint", "scan", "batches", "settled", "log_start", "out_of_memory"}
-    out |= {"dataset", "scan_polars"}  # read by threads of DuckDB and polars
-    engine = {name for name in dir(tm.Transaction) if name not in vars(tm.Transaction)} - {"commit", "rollback"}
-    pairs: list[tuple[type, type, set[str]]] = [
-        (tm.Database, tm.aio.Database, set()),
-        (tm.TableHandle, tm.aio.Table, set()),
-        (tm.Transaction, tm.aio.Transaction, engine),
-        (tm.SnapshotTable, tm.aio.SnapshotTable, set()),
-        (tm.Scan, tm.aio.Scan, set()),
-    ]
-    for kind, awaited, other in pairs:
-        calls = {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
-        assert calls - other - out <= set(dir(awaited)), kind

@@ -9,6 +9,7 @@ import tempfile
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from tests.store.read_only import NAME, attach, attach_to, make_states, make_wri
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
 from tests.store.test_trouble import in_child, outcome_of
 from tests.store.trouble import dump
+from tidemark.calls import READ_ONLY, calls_of
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
@@ -241,40 +243,22 @@ def test_opened_without_leaving_a_lock_file(tmp_path: Path) -> None:
 
 # --- refusals -------------------------------------------------------------------------------------
 def writing_calls(view: Any, txn: Any) -> dict[str, Callable[[], Any]]:
-    accounts, row = view[NAME], (500, "x", 1.0, None)
+    """Every call that a store opened for reading refuses; those of a table with arguments, which it looks at first."""
+    accounts, row = view[NAME], {"id": 500, "owner": "x", "balance": 1.0}
     calls: dict[str, Callable[[], Any]] = {
-        "create_table": lambda: view.create_table("test.x", ACCOUNT, "id"),
-        "drop_table": lambda: view.drop_table(NAME),
-        "create_tablespace": lambda: view.create_tablespace("x"),
-        "add_datafile": lambda: view.add_datafile("x", 1),
-        "drop_tablespace": lambda: view.drop_tablespace("x"),
-        "sync": lambda: view.sync(),
-        "advance_epoch": lambda: view.advance_epoch(),
-        "advance_gci": lambda: view.advance_gci(),
-        "checkpoint": lambda: view.checkpoint(),
         "run": lambda: view.run(lambda txn: txn.insert(NAME, row)),
         "get shared": lambda: txn.get(NAME, 1, lock="shared"),
         "get exclusive": lambda: txn.get(NAME, 1, lock="exclusive"),
         "scan exclusive": lambda: txn.scan(NAME, lock="exclusive"),
     }
-    arguments: dict[str, tuple[Any, ...]] = {
-        "insert": (row,),
-        "write": (row,),
-        "update": (1, {"balance": 2.0}),
-        "delete": (1,),
-        "insert_many": ([row],),
-        "write_many": ([row],),
-        "update_many": ([{"id": 1, "balance": 2.0}],),
-        "upsert": ({"id": 1, "owner": "x", "balance": 2.0},),
-        "upsert_many": ([{"id": 1, "owner": "x", "balance": 2.0}],),
-        "delete_many": ([1],),
-        "update_where": ({"balance": 1.0}, None),
-        "delete_where": (tm.col("id") > 0,),
-    }
-    for name, given in arguments.items():
-        calls[f"table.{name}"] = lambda name=name, given=given: getattr(accounts, name)(*given)  # type: ignore[misc]
-        calls[f"txn.{name}"] = lambda name=name, given=given: getattr(txn, name)(NAME, *given)  # type: ignore[misc]
-    return calls
+    for face, made in (("read-only store", view), ("read-only transaction", txn)):
+        calls |= {f"{face}, {call.name}": getattr(made, call.name) for call, why in calls_of(face) if why == READ_ONLY}
+    given: dict[str, tuple[Any, ...]] = dict.fromkeys(("insert", "write", "upsert"), (row,))
+    given |= dict.fromkeys(("insert_many", "write_many", "upsert_many", "update_many"), ([row],))
+    given |= {"update": (1, {"balance": 2.0}), "update_where": ({"balance": 1.0},), "delete_where": (tm.col("id") > 0,)}
+    given |= {"delete": (1,), "delete_many": ([1],)}
+    assert given.keys() == {call.name for call, why in calls_of("read-only table") if why == READ_ONLY}
+    return calls | {f"table.{name}": partial(getattr(accounts, name), *arguments) for name, arguments in given.items()}
 
 
 def reading_calls(view: Any, txn: Any) -> dict[str, Callable[[], Any]]:
@@ -303,55 +287,6 @@ def test_every_writing_call_raises_read_only_and_changes_nothing(writer: Any) ->
         assert {name: outcome_of(call)[0] for name, call in calls.items()} == dict.fromkeys(calls, "ReadOnly")
         assert dump(view) == before
         assert txn.get(NAME, 1).balance == 1.0, "a refused call leaves the transaction open"
-
-
-def test_every_public_call_of_a_database_is_there_or_named_here() -> None:
-    missing = {name for name in dir(tm.Database) if not name.startswith("_") and not hasattr(tm.ReadOnlyDatabase, name)}
-    # What the log, a restart and the writer's memory tell; a view of a local checkpoint is a snapshot by itself.
-    reported = {"outcome", "restart_report", "check", "tablespaces", "space_report", "snapshot", "kill"}
-    of_the_log = {"binlog", "endpoint", "wait_applied", "archive", "backup", "check_binlog", "changes"}
-    loads = {"plan_load", "adopt", "load", "loads", "sweep_loads"}
-    assert missing <= reported | of_the_log | loads
-    writing = {name for name in dir(tm.Transaction) if not name.startswith("_")}
-    known = {"insert", "write", "update", "delete", "insert_many", "write_many", "update_many", "delete_many"}
-    known |= {"update_where", "delete_where", "upsert", "upsert_many"}
-    read = {"aggregate", "get", "get_many", "scan", "commit", "rollback", "savepoint", "check"}
-    inside = {
-        "end_killed",
-        "grow",
-        "is_killed",
-        "kill",
-        "killed",
-        "of_dropped",
-        "owner",
-        "apply_logged",
-        "apply_slice",
-        "apply_slices",
-        "load_spooled",
-        "load_spooled_or_fail",
-        "begin",
-        "begin_to_adopt",
-        "fail_in_commit",
-        "buf",
-        "buf_bytes",
-        "desc",
-        "ended",
-        "group",
-        "pages_of_commit",
-        "is_ended",
-        "is_logged",
-        "mem",
-        "out_of_memory",
-        "place",
-        "reference",
-        "seen",
-        "shown",
-        "spool",
-        "store",
-        "thread",
-        "txid",
-    }
-    assert writing == known | read | inside, "a new call of a transaction: does it write?"
 
 
 def test_transaction_ends_and_belongs_to_its_thread(writer: Any) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tidemark.calls import has_calls_of
 from tidemark.database import Database
+from tidemark.derived import described, forwarded
 from tidemark.engine.base.clock import Clock, SystemClock
 from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import names_one_of
 from tidemark.remote.executor import OF_PRIMARY, OF_SCHEMA, OF_STORE
-from tidemark.remote.forwarded import forwarded
 from tidemark.remote.links import Address, Links
+from tidemark.remote.snapshot import RemoteSnapshot
 from tidemark.remote.table import RemoteTable
 from tidemark.remote.transaction import RemoteTransaction
 from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_address
@@ -23,6 +25,7 @@ from tidemark.shared_calls import RunsTransactions, TableCreation
 TIMEOUT_MS = 10_000
 
 
+@has_calls_of("remote store")
 class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransaction], Closable):
     """The result of `connect`: the calls of a `Database` that other processes may make. Threads may share it.
 
@@ -96,6 +99,10 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
         """
         return RemoteTransaction(self.links, self._definition, log_exclusive_reads, isolation)
 
+    @described(Database.snapshot)
+    def snapshot(self) -> RemoteSnapshot:
+        return RemoteSnapshot(self.links)
+
     def _definition(self, table: str) -> TableDefinition:
         found: TableDefinition = self.links.read(["definition", table])
         return found
@@ -110,20 +117,12 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
     def __repr__(self) -> str:
         return f"<tidemark store of another process, {'closed' if self.links.is_closed else 'open'}>"
 
-    tables = forwarded(Database.tables)
-    tablespaces = forwarded(Database.tablespaces)
-    status = forwarded(Database.status)
-    outcome = forwarded(Database.outcome)
-    check = forwarded(Database.check, "progress")
-    checkpoint = forwarded(Database.checkpoint, "progress")
-    kill = forwarded(Database.kill)
-    sync = forwarded(Database.sync)
+    # calls: python -m tools.make_faces
     drop_table = forwarded(Database.drop_table)
     add_column = forwarded(Database.add_column)
     drop_column = forwarded(Database.drop_column)
     rename = forwarded(Database.rename)
     rename_column = forwarded(Database.rename_column)
-    set_conflict_function = forwarded(Database.set_conflict_function)
     set_default = forwarded(Database.set_default)
     widen_column = forwarded(Database.widen_column)
     add_partition = forwarded(Database.add_partition)
@@ -133,6 +132,16 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
     create_tablespace = forwarded(Database.create_tablespace)
     add_datafile = forwarded(Database.add_datafile)
     drop_tablespace = forwarded(Database.drop_tablespace)
+    set_conflict_function = forwarded(Database.set_conflict_function)
+    tables = forwarded(Database.tables)
+    tablespaces = forwarded(Database.tablespaces)
+    outcome = forwarded(Database.outcome)
+    sync = forwarded(Database.sync)
+    status = forwarded(Database.status)
+    check = forwarded(Database.check, "progress")
+    checkpoint = forwarded(Database.checkpoint, "progress")
+    kill = forwarded(Database.kill)
+    # end of calls
 
     def _forward(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
         what = ["store", method, arguments, named]
@@ -169,15 +178,8 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
         self._change(["create_table", definition])
         return RemoteTable(self.links, self.transaction, definition.name)
 
+    @described(Database.create_replication_table)
     def create_replication_table(self) -> RemoteTable:
-        """Create `mysql.ndb_replication`, as `Database.create_replication_table`.
-
-        Durable on return: the table.
-
-        Examples:
-            >>> remote.create_replication_table()
-            <tidemark table mysql.ndb_replication of another process>
-        """
         self._change(["store", "create_replication_table", [], {}])
         return self["mysql.ndb_replication"]
 

@@ -1,7 +1,7 @@
 """Executes the calls of one client on the store of this process.
 
-A client's transaction belongs to the thread that serves its link, and is rolled back when the link ends. This module
-names the calls that a client may make; the calls themselves check their arguments.
+A client's transaction belongs to the thread that serves its link, and is rolled back when the link ends. The calls that
+a client may make are those of the kinds below; the calls themselves check their arguments.
 
 No answer shows what a crash could still take back: before an answer with rows, a refusal or an error leaves, what the
 call has seen is as durable as a commit that has returned. What a change that succeeds tells is so when its transaction
@@ -16,8 +16,17 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from tidemark.calls import SCAN_CALLS, STORE_CALLS, TABLE_CALLS, Kind, names
 from tidemark.engine.access import row_operations
-from tidemark.engine.base.errors import Error, FrameRejected, OutcomeUnknown, Rejected, StoreFailed, TransactionEnded
+from tidemark.engine.base.errors import (
+    Error,
+    FrameRejected,
+    OutcomeUnknown,
+    Rejected,
+    SnapshotClosed,
+    StoreFailed,
+    TransactionEnded,
+)
 from tidemark.engine.base.ids import LAST_EPOCH, NO_EPOCH
 from tidemark.engine.store.outcome import is_open
 from tidemark.engine.txn.locks import LockTable, Served
@@ -30,6 +39,7 @@ if TYPE_CHECKING:
     from tidemark.database import Database
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.session import Transaction
+    from tidemark.snapshot import Snapshot, SnapshotTable
 
 _log = logging.getLogger("tidemark.remote")
 
@@ -46,51 +56,18 @@ _INVALID = (
 )
 _ENDS_LINK = (StoreFailed, OutcomeUnknown)  # nothing can be made durable here any more
 
-CHANGING = frozenset(
-    [
-        "insert",
-        "write",
-        "update",
-        "delete",
-        "upsert",
-        "insert_many",
-        "write_many",
-        "upsert_many",
-        "update_many",
-        "delete_many",
-        "update_where",
-        "delete_where",
-    ]
-)
-REFUSING = frozenset(["update", "delete", "update_where", "delete_where"])  # False or 0: no row was accepted
-READING = frozenset(["get", "get_many"])
-OF_TABLE = frozenset(["explain", "indexes", "partitions"])
-OF_SCHEMA = frozenset(
-    [
-        "create_replication_table",
-        "drop_table",
-        "add_column",
-        "drop_column",
-        "rename",
-        "set_conflict_function",
-        "rename_column",
-        "set_default",
-        "widen_column",
-        "add_partition",
-        "drop_partition",
-        "create_index",
-        "drop_index",
-        "create_tablespace",
-        "add_datafile",
-        "drop_tablespace",
-    ]
-)
-OF_ROWS = frozenset(["tables", "tablespaces"])  # only committed rows show
+CHANGING = names(TABLE_CALLS, Kind.CHANGE, Kind.BULK)
+REFUSING = frozenset(call.name for call in TABLE_CALLS if call.may_refuse)  # False or 0: no row was accepted
+READING = names(TABLE_CALLS, Kind.LOOKUP)
+OF_TABLE = names(TABLE_CALLS, Kind.PARTS)
+OF_SCHEMA = names(STORE_CALLS, Kind.SCHEMA)
+OF_ROWS = names(STORE_CALLS, Kind.NAMES)  # only committed rows show
 FINAL_OUTCOME = "final_outcome"
 OPEN = "open"
-OF_PRIMARY = frozenset(["outcome", "sync", FINAL_OUTCOME])
-OF_STORE = frozenset(["status", "check", "checkpoint", "kill"])
-OF_SCAN = frozenset(["count", "sum", "min", "max", "mean", "aggregate", "explain"])
+OF_PRIMARY = names(STORE_CALLS, Kind.PRIMARY) | {FINAL_OUTCOME}
+OF_STORE = names(STORE_CALLS, Kind.NODE)
+OF_SCAN = names(SCAN_CALLS, Kind.ANSWER)
+OF_SNAPSHOT = "snapshot"  # a scan of it has a text in place of whether it is of the transaction
 
 
 def _all(_found: object) -> int:
@@ -136,7 +113,8 @@ class Executor:
         self._locks: LockTable | None = None  # that lists the client
         self._txn: Transaction | None = None
         self._savepoints: list[AbstractContextManager[None]] = []
-        self._scans: dict[int, Iterator[pa.RecordBatch]] = {}
+        self._snapshot: Snapshot | None = None
+        self._scans: dict[int, Iterator[pa.RecordBatch]] = {}  # those of the snapshot have negative numbers
         self._numbers = itertools.count(1)
         self._verbs: dict[str, Callable[..., Any]] = {
             "where": self._gate.where,
@@ -155,6 +133,9 @@ class Executor:
             "next": self._next,
             "end": self._end,
             "of_scan": self._of_scan,
+            "snapshot": self._begin_snapshot,
+            "of_snapshot": self._call_snapshot,
+            "end_snapshot": self._end_snapshot,
         }
 
     def answer(self, what: Any) -> Any:
@@ -179,8 +160,9 @@ class Executor:
             self._end_call()
 
     def close(self) -> None:
-        """Roll back the transaction: the link has ended, or must not continue it."""
+        """Roll back the transaction and close the snapshot: the link has ended, or must not continue them."""
         self._scans.clear()
+        self._end_snapshot()
         if self._txn is not None:
             self._txn.rollback()
             self._end_call()
@@ -397,30 +379,73 @@ class Executor:
     def _length(self, table: str) -> int:
         return self._read(lambda: len(self._db[table]))
 
+    # --- the snapshot ----------------------------------------------------------------------------
+    def _begin_snapshot(self) -> tuple[int, list[str]]:
+        """Open a snapshot; return its epoch and its tables. What it shows is durable: reads of it wait for nothing."""
+        self._gate.writing()
+        self.close()
+
+        def opened() -> Snapshot:
+            self._snapshot = self._db.snapshot()
+            return self._snapshot
+
+        try:
+            shown = self._read(opened, lambda found: found.epoch)
+        except BaseException:
+            self._end_snapshot()
+            raise
+        return shown.epoch, shown.tables(system=True)
+
+    def _shown(self, table: str) -> SnapshotTable:
+        if self._snapshot is None:
+            raise SnapshotClosed("no snapshot is open on this link; open one")
+        return self._snapshot[table]
+
+    def _call_snapshot(self, table: str, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
+        shown = self._shown(table)
+        if method == "definition":
+            return shown.definition
+        if method == "length":
+            return len(shown)
+        if method not in READING:
+            raise FrameRejected(f"a table of a snapshot has no call {method!r}")
+        return getattr(shown, method)(*arguments, **named)
+
+    def _end_snapshot(self) -> None:
+        for number in [number for number in self._scans if number < 0]:
+            del self._scans[number]
+        if self._snapshot is not None:
+            self._snapshot.close()
+            self._snapshot = None
+
     # --- scans -----------------------------------------------------------------------------------
-    def _made_scan(self, table: str, is_of_txn: bool, named: dict[str, Any]) -> Scan:
-        if is_of_txn:
+    def _made_scan(self, table: str, of: bool | str, named: dict[str, Any]) -> Scan:
+        if isinstance(of, str):
+            return self._shown(table).scan(**named)
+        if of:
             return self._open().scan(table, **named)
         return self._db[table].scan(**named)
 
-    def _scan(self, table: str, is_of_txn: bool, named: dict[str, Any]) -> tuple[int, Any]:
+    def _scan(self, table: str, of: bool | str, named: dict[str, Any]) -> tuple[int, Any]:
         """Return (number of the scan, its first batch, which has the schema and no rows)."""
-        return self._read(lambda: self._begun_scan(table, is_of_txn, named), self._of_schema)
+        if isinstance(of, str):
+            return self._begun_scan(table, of, named, -1)
+        return self._read(lambda: self._begun_scan(table, of, named, 1), self._of_schema)
 
-    def _begun_scan(self, table: str, is_of_txn: bool, named: dict[str, Any]) -> tuple[int, Any]:
+    def _begun_scan(self, table: str, of: bool | str, named: dict[str, Any], sign: int) -> tuple[int, Any]:
         import pyarrow as pa
 
-        scan = self._made_scan(table, is_of_txn, named)
+        scan = self._made_scan(table, of, named)
         if len(self._scans) >= SCANS_MAX:
             raise Rejected(f"{SCANS_MAX} scans are open on one link; read one to its end, or close it")
-        number = next(self._numbers)
+        number = sign * next(self._numbers)
         schema = scan.schema()
         self._scans[number] = scan.batches()
         return number, pa.RecordBatch.from_arrays([pa.array([], kind) for kind in schema.types], schema=schema)
 
     def _next(self, number: int) -> Any:
         """Return the next rows, None after the last."""
-        return self._read(lambda: self._page(number))
+        return self._page(number) if number < 0 else self._read(lambda: self._page(number))
 
     def _page(self, number: int) -> pa.Table | None:
         import pyarrow as pa
@@ -446,7 +471,7 @@ class Executor:
     def _of_scan(
         self,
         table: str,
-        is_of_txn: bool,
+        of: bool | str,
         scan: dict[str, Any],
         method: str,
         arguments: list[Any],
@@ -454,7 +479,11 @@ class Executor:
     ) -> Any:
         if method not in OF_SCAN:
             raise FrameRejected(f"a scan has no call {method!r}")
-        return self._read(lambda: getattr(self._made_scan(table, is_of_txn, scan), method)(*arguments, **named))
+
+        def answer() -> Any:
+            return getattr(self._made_scan(table, of, scan), method)(*arguments, **named)
+
+        return answer() if isinstance(of, str) else self._read(answer)
 
 
 class Undone(Exception):

@@ -273,6 +273,21 @@ class Links:
 
         return self.until(attempt)
 
+    def begin(self, what: Any) -> tuple[Address, CallLink, Any]:
+        """Return a link to the primary with what a call has begun there, and its answer. The caller owns the link."""
+
+        def attempt() -> tuple[Address, CallLink, Any]:
+            address = self.known_primary()
+            link = self.link(address)
+            try:
+                return address, link, link.ask(what)
+            except BaseException:
+                self.put_back(address, link)
+                self.forget(address)
+                raise
+
+        return self.until(attempt)
+
     def ask_primary(self, what: Any) -> Any:
         """Return the primary's answer to a call that may be repeated. Raises: as `read`."""
         return self.until(lambda: self._ask(self.known_primary(), what))

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tidemark.handles import TableHandle, WritableTable
+from tidemark.calls import has_calls_of
+from tidemark.derived import forwarded
+from tidemark.handles import TableHandle
 from tidemark.remote.executor import CHANGING
-from tidemark.remote.forwarded import forwarded
+from tidemark.remote.keys import with_sent_keys
 from tidemark.remote.scan import RemoteScan, scan_arguments
+from tidemark.table_reads import WritableTable
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from tidemark.scans import ByIndex
 
 
+@has_calls_of("remote table")
 class RemoteTable(WritableTable):
     """One table, with the calls of `TableHandle`. Every call that writes is a transaction at the primary. Any node
     serves reads. They see every acknowledged commit, and show no other (docs/clients.md). If its node is lost during a
@@ -55,13 +59,14 @@ class RemoteTable(WritableTable):
 
     def _forward(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
         if method not in CHANGING:
+            arguments, named = with_sent_keys(method, arguments, named, 0, lambda: self.definition)
             return self._links.read(["table", self.name, method, arguments, named])
         with self._transaction() as txn:
             return getattr(txn, method)(self.name, *arguments, **named)
 
+    # calls: python -m tools.make_faces
     insert = forwarded(TableHandle.insert)
     write = forwarded(TableHandle.write)
-    get = forwarded(TableHandle.get)
     update = forwarded(TableHandle.update)
     delete = forwarded(TableHandle.delete)
     upsert = forwarded(TableHandle.upsert)
@@ -72,9 +77,11 @@ class RemoteTable(WritableTable):
     delete_many = forwarded(TableHandle.delete_many)
     update_where = forwarded(TableHandle.update_where)
     delete_where = forwarded(TableHandle.delete_where)
+    get = forwarded(TableHandle.get)
     get_many = forwarded(TableHandle.get_many)
     indexes = forwarded(TableHandle.indexes)
     partitions = forwarded(TableHandle.partitions)
+    # end of calls
 
     def _scan(  # type: ignore[override]  # it has the calls of a Scan
         self, columns: Any, limit: Any, partitions: Any, where: Any, by: ByIndex, progress: Any

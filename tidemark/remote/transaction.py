@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Concatenate, Self
 
+from tidemark.calls import has_calls_of
+from tidemark.derived import P, R, described, forwarded, of_table
 from tidemark.engine.base.errors import (
     CommitUnanswered,
     Error,
@@ -21,19 +25,32 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.engine.rows.column_input import to_columns
 from tidemark.remote.executor import FINAL_OUTCOME, OPEN
-from tidemark.remote.forwarded import forwarded
+from tidemark.remote.keys import with_sent_keys
 from tidemark.remote.scan import RemoteScan, scan_arguments
-from tidemark.scans import By, ByIndex, grouping
+from tidemark.scans import ByIndex, Progress
 from tidemark.session import READ_COMMITTED, Isolation, Lock, Transaction, check_lock, is_own_view
+from tidemark.table_reads import TableReads
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.remote.links import Address, Links
-    from tidemark.replication.calls.conversation import CallLink
-
-Progress = Callable[[int, int, str], None]
+    from tidemark.remote.links import Links
 
 
+def batched(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Return a call that sends its data batch by batch, as `_many` says."""
+    signature = inspect.signature(method)
+
+    @functools.wraps(method)
+    def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> R:
+        given = signature.bind(self, *arguments, **named).arguments
+        _, table, data = [given.pop(name) for name in list(signature.parameters)[:3]]
+        result: R = self._many(method.__name__, table, data, given.pop("progress", None), **given)
+        return result
+
+    return call
+
+
+@has_calls_of("remote transaction")
 class RemoteTransaction:
     """An open transaction of another process, with the calls of `Transaction`, for the thread that began it.
 
@@ -63,27 +80,10 @@ class RemoteTransaction:
         self._links = links
         self._definition = definition
         self._thread = threading.get_ident()
-        is_plain = not is_own_view(isolation)  # which an older version knows too
-        self._address, self.link, self.txid = self._begun(
-            [log_exclusive_reads] if is_plain else [log_exclusive_reads, isolation]
-        )
+        # An older version knows one isolation.
+        options = [log_exclusive_reads, isolation] if is_own_view(isolation) else [log_exclusive_reads]
+        self._address, self.link, self.txid = links.begin(["begin", *options])
         self.is_ended = False
-
-    def _begun(self, options: list[Any]) -> tuple[Address, CallLink, int]:
-        """Return a link to the primary with an open transaction."""
-        links = self._links
-
-        def begin() -> tuple[Address, CallLink, int]:
-            address = links.known_primary()
-            link = links.link(address)
-            try:
-                return address, link, link.ask(["begin", *options])
-            except BaseException:
-                links.put_back(address, link)
-                links.forget(address)
-                raise
-
-        return links.until(begin)
 
     # --- usability -------------------------------------------------------------------------------
     def _check(self) -> None:
@@ -208,22 +208,9 @@ class RemoteTransaction:
             return
         self._end()
 
+    @described(Transaction.savepoint)
     @contextmanager
     def savepoint(self) -> Iterator[None]:
-        """Undo the changes of the block, and release the locks that it has taken, if it raises; the transaction
-        continues.
-
-        Examples:
-            >>> with remote.transaction() as txn:
-            ...     txn.insert("item", (4, "ink", 7))
-            ...     try:
-            ...         with txn.savepoint():
-            ...             txn.insert_many("item", [(5, "box", 2), (4, "ink", 7)])
-            ...     except tm.DuplicateKey:
-            ...         pass
-            >>> sorted(row.id for row in remote["item"])
-            [1, 2, 3, 4]
-        """
         self._ask("savepoint")
         try:
             yield
@@ -244,22 +231,13 @@ class RemoteTransaction:
 
     # --- calls, as those of `Transaction` --------------------------------------------------------
     def _forward(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
-        return self._ask("txn", method, arguments, named)
+        sent = with_sent_keys(method, arguments, named, 1, lambda: self._definition(arguments[0]))
+        return self._ask("txn", method, *sent)
 
-    insert = forwarded(Transaction.insert)
-    write = forwarded(Transaction.write)
-    get = forwarded(Transaction.get)
-    update = forwarded(Transaction.update)
-    delete = forwarded(Transaction.delete)
-    upsert = forwarded(Transaction.upsert)
-    update_where = forwarded(Transaction.update_where)
-    delete_where = forwarded(Transaction.delete_where)
-    delete_many = forwarded(Transaction.delete_many)
-    get_many = forwarded(Transaction.get_many)
-
-    def _many(self, method: str, table: str, data: Any, progress: Progress | None, fill_in: bool, **named: Any) -> int:
+    def _many(self, method: str, table: str, data: Any, progress: Progress | None, **named: Any) -> int:
         """Send the rows batch by batch; return the sum of the results. If a batch fails, all batches are undone."""
         total = done = 0
+        fill_in = method in ("insert_many", "write_many")  # what is left out has its default
         with self.savepoint():
             for batch in to_columns(data, self._definition(table), fill_in=fill_in):
                 columns = batch.columns.select(
@@ -277,61 +255,35 @@ class RemoteTransaction:
                     progress(done, -1, "rows")
         return total
 
-    def insert_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
-        """Insert all rows of Arrow, pandas, polars, NumPy or Python data, or none; return how many.
+    # calls: python -m tools.make_faces
+    insert = forwarded(Transaction.insert)
+    write = forwarded(Transaction.write)
+    update = forwarded(Transaction.update)
+    delete = forwarded(Transaction.delete)
+    upsert = forwarded(Transaction.upsert)
+    insert_many = batched(Transaction.insert_many)
+    write_many = batched(Transaction.write_many)
+    upsert_many = batched(Transaction.upsert_many)
+    update_many = batched(Transaction.update_many)
+    delete_many = forwarded(Transaction.delete_many)
+    update_where = forwarded(Transaction.update_where)
+    delete_where = forwarded(Transaction.delete_where)
+    get = forwarded(Transaction.get)
+    get_many = forwarded(Transaction.get_many)
+    explain = of_table(TableReads.explain)
+    count = of_table(TableReads.count)
+    sum = of_table(TableReads.sum)
+    min = of_table(TableReads.min)
+    max = of_table(TableReads.max)
+    mean = of_table(TableReads.mean)
+    aggregate = of_table(TableReads.aggregate)
+    to_arrow = of_table(TableReads.to_arrow)
+    to_pandas = of_table(TableReads.to_pandas)
+    to_polars = of_table(TableReads.to_polars)
+    to_numpy = of_table(TableReads.to_numpy)
+    # end of calls
 
-        As `Transaction.insert_many`.
-
-        Examples:
-            >>> with remote.transaction() as txn:
-            ...     txn.insert_many("item", [(4, "ink", 7), (5, "box", 2)])
-            2
-        """
-        return self._many("insert_many", table, data, progress, True)
-
-    def write_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
-        """Insert or replace all rows of `data`, or none on an error; return how many.
-
-        As `Transaction.write_many`.
-
-        Examples:
-            >>> with remote.transaction() as txn:
-            ...     txn.write_many("item", [(1, "pencil", 12), (4, "ink", 7)])
-            2
-        """
-        return self._many("write_many", table, data, progress, True)
-
-    def upsert_many(
-        self,
-        table: str,
-        data: Any,
-        set: Mapping[str, Any] | None = None,
-        index: str | None = None,
-        progress: Progress | None = None,
-    ) -> int:
-        """Upsert all rows of `data` in their order, or none on an error; return how many were inserted.
-
-        As `Transaction.upsert_many`.
-
-        Examples:
-            >>> with remote.transaction() as txn:
-            ...     txn.upsert_many("item", [(1, "pencil", 12), (4, "ink", 7)])
-            1
-        """
-        return self._many("upsert_many", table, data, progress, False, set=set, index=index)
-
-    def update_many(self, table: str, data: Any, progress: Progress | None = None, *, index: str | None = None) -> int:
-        """Change the given columns of the rows with the keys in `data`, or of none on an error; return how many.
-
-        As `Transaction.update_many`.
-
-        Examples:
-            >>> with remote.transaction() as txn:
-            ...     txn.update_many("item", {"id": [1, 2], "stock": [8, 4]})
-            2
-        """
-        return self._many("update_many", table, data, progress, False, index=index)
-
+    @described(Transaction.scan)
     def scan(
         self,
         table: str,
@@ -349,15 +301,6 @@ class RemoteTransaction:
         progress: Progress | None = None,
         skip_locked: bool = False,
     ) -> RemoteScan:
-        """Return a scan of the table, whose rows may be locked.
-
-        As `Transaction.scan`.
-
-        Examples:
-            >>> with remote.transaction() as txn:
-            ...     len(txn.scan("item", lock="shared").to_arrow())
-            3
-        """
         check_lock(lock, skip_locked)
         self._check()
         by = ByIndex(index, lower, upper, prefix, reverse)
@@ -365,27 +308,3 @@ class RemoteTransaction:
         if skip_locked:  # an older version of the other process does not know it
             named["skip_locked"] = True
         return RemoteScan(table, named, self._ask, True, progress)
-
-    def aggregate(
-        self,
-        table: str,
-        /,
-        where: Any = None,
-        *,
-        by: By = None,
-        order: str | Sequence[str] | None = None,
-        reverse: bool | Sequence[bool] = False,
-        limit: int | None = None,
-        **functions: Any,
-    ) -> Any:
-        """Compute several aggregates in one pass in the other process; with `by`, those of each group.
-
-        As `Transaction.aggregate`.
-
-        Examples:
-            >>> with remote.transaction() as txn:
-            ...     txn.aggregate("item", by="name", total=("sum", "stock"), limit=1)
-            [Row(name='bag', total=0)]
-        """
-        scan = self.scan(table, where=where)
-        return scan.aggregate(**grouping(by, order, reverse, limit), **functions)

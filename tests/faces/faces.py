@@ -1,0 +1,186 @@
+"""The faces of one table, each called in the same way, over one store with the table in each storage."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import pandas as pd
+import pyarrow as pa
+
+import tidemark as tm
+
+SECRET = b"a secret of clients"
+OPTIONS: dict[str, Any] = {
+    "data_memory": "16 MiB",
+    "redo_log": "8 MiB",
+    "undo_log": "2 MiB",
+    "page_buffer": "1 MiB",
+    "background": False,
+}
+NAMES = ["id", "name", "n", "note"]
+ROWS: list[tuple[Any, ...]] = [(1, "pen", 10, "a"), (2, "cup", 5, None), (3, "bag", None, "c")]
+TABLE = "test.t"
+STORAGES = ("memory", "disk", "partitions")
+# Of each face of a table or a transaction: how it is reached.
+WRITING = (
+    *("table", "typed table", "transaction", "remote table", "remote transaction"),
+    *("awaited table", "awaited transaction"),
+)
+READING = (
+    *WRITING,
+    *("read-only table", "read-only transaction", "snapshot table", "remote snapshot table", "awaited snapshot table"),
+)
+
+
+@dataclasses.dataclass
+class Item:
+    """A row of the table."""
+
+    id: int
+    name: Annotated[str, tm.VarChar(20)]
+    n: Annotated[int, tm.Int32] | None
+    note: str | None
+
+
+def create(db: tm.Database, storage: str) -> None:
+    """Create the table, with an ordered index `by_n` and a unique one `by_name`."""
+    columns = [
+        tm.Column("id", tm.Int64),
+        tm.Column("name", tm.VarChar(20)),
+        tm.Column("n", tm.Int32, nullable=True),
+        tm.Column("note", tm.Text, nullable=True, storage="disk" if storage == "disk" else "memory"),
+    ]
+    parts = tm.RangePartition("id", [("low", 3), ("high", tm.MAXVALUE)]) if storage == "partitions" else None
+    db.create_table(TABLE, columns, "id", parts)
+    db.create_index(TABLE, "by_n", "n")
+    db.create_index(TABLE, "by_name", "name", unique=True)
+    db[TABLE].insert_many(ROWS)
+
+
+class Faces:
+    """An open store, and every other way to call it."""
+
+    def __init__(self, directory: Path, storage: str, at_end: ExitStack) -> None:
+        self.storage = storage
+        self.db = at_end.enter_context(tm.open(directory, **OPTIONS))
+        self._loop = asyncio.new_event_loop()
+        at_end.callback(self._loop.close)
+        self.aio = tm.aio.Database(self.db, threads=2)
+        at_end.callback(lambda: self.awaited(self.aio.close()))
+        create(self.db, storage)
+        self.db.checkpoint()
+        self.view = at_end.enter_context(tm.open(directory, read_only=True, data_memory="16 MiB"))
+        self._serving = at_end.enter_context(tm.serve_calls(self.db, "127.0.0.1:0", SECRET))
+        self.remote = at_end.enter_context(self.connected())
+
+    def connected(self) -> tm.RemoteDatabase:
+        """Return a connection of its own to the store."""
+        return tm.connect([self._serving.address], SECRET, timeout_ms=60_000)
+
+    def awaited(self, what: Any) -> Any:
+        """Return the result of a coroutine."""
+        return self._loop.run_until_complete(what)
+
+    def restore(self) -> None:
+        """Give the table its rows again."""
+        self.db[TABLE].delete_where(tm.col("id") >= -(2**63))
+        self.db[TABLE].insert_many(ROWS)
+
+    def rows(self) -> list[tuple[Any, ...]]:
+        """Return the rows of the table, sorted."""
+        return sorted(tuple(row) for row in self.db[TABLE])
+
+    @contextmanager
+    def face(self, name: str) -> Iterator[Any]:
+        """An object of a face. What is done in a transaction is committed at the end, if nothing was raised."""
+        stores = {"awaited": self.aio, "remote": self.remote, "read-only": self.view}
+        kind = name.rpartition(" ")[2]
+        store = stores.get(name.split()[0], self.db)
+        if name == "typed table":
+            yield self.db.table(TABLE, Item)
+        elif name.endswith("snapshot table"):
+            with self._entered(store.snapshot()) as snapshot:
+                yield snapshot[TABLE]
+        elif kind == "transaction":
+            with self._entered(store.transaction()) as txn:
+                yield txn
+        elif kind == "snapshot":
+            with self._entered(store.snapshot()) as snapshot:
+                yield snapshot
+        elif kind == "scan":
+            yield store[TABLE].scan()
+        else:
+            yield store if kind == "store" else store[TABLE]
+
+    @contextmanager
+    def _entered(self, manager: Any) -> Iterator[Any]:
+        if not hasattr(manager, "__aenter__"):
+            with manager as entered:
+                yield entered
+            return
+        entered = self.awaited(manager.__aenter__())
+        try:
+            yield entered
+        except BaseException as error:
+            self.awaited(manager.__aexit__(type(error), error, None))
+            raise
+        self.awaited(manager.__aexit__(None, None, None))
+
+    def call(self, face: str, name: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        """Make a call of a table, and return its result in plain form."""
+        with self.face(face) as made:
+            table = (TABLE,) if face.endswith("transaction") else ()
+            given = typed(name, arguments) if face == "typed table" else arguments
+            found = getattr(made, name)
+            if callable(found):
+                found = found(*table, *given, **named)
+            if asyncio.iscoroutine(found):
+                found = self.awaited(found)
+            if name == "scan" and face.startswith("awaited"):
+                found = self.awaited(_listed(found))
+            return plain(name, found)
+
+
+async def _listed(scan: Any) -> list[Any]:
+    return [row async for row in scan]
+
+
+def typed(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the arguments of a call with objects in place of rows."""
+    if name in ("insert", "write", "upsert") and isinstance(arguments[0], tuple):
+        return (Item(*arguments[0]), *arguments[1:])
+    if name in ("insert_many", "write_many", "upsert_many"):
+        return ([Item(*row) for row in arguments[0]], *arguments[1:])
+    return arguments
+
+
+def plain(name: str, found: Any) -> Any:
+    """Return a result as Python values: rows as tuples, tables as lists of tuples."""
+    if isinstance(found, Item):
+        return dataclasses.astuple(found)
+    if isinstance(found, (pa.Table, pa.RecordBatch)):
+        return [tuple(row.values()) for row in found.to_pylist()]
+    if name == "to_pandas":
+        return [
+            tuple(None if pd.isna(value) else value for value in row) for row in found.astype(object).values.tolist()
+        ]
+    if name == "to_polars":
+        return found.rows()
+    if name == "to_numpy":
+        return [tuple(row) for row in found.tolist()]
+    if name == "dataset":
+        return plain("", found.to_table())
+    if name == "scan_polars":
+        return found.collect().rows()
+    if name == "scan":
+        return [plain("", row) for row in found]
+    if isinstance(found, tuple):
+        return tuple(found)
+    if isinstance(found, list):
+        return [plain("", each) for each in found]
+    return found

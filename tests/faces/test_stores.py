@@ -1,0 +1,225 @@
+"""Calls of a store, of its snapshots and of its scans do the same on every face."""
+
+from __future__ import annotations
+
+import decimal
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from tests.faces.faces import ROWS, STORAGES, TABLE, Faces, plain
+from tests.waiting import wait_until
+from tidemark.calls import READ_ONLY, SCAN_CALLS, calls_of
+
+STORES = ("store", "remote store", "awaited store")
+SCANS = ("scan", "remote scan", "awaited scan", "read-only scan", "snapshot scan", "remote snapshot scan")
+SNAPSHOTS = ("snapshot", "remote snapshot", "awaited snapshot")
+
+
+@pytest.fixture(scope="module", params=STORAGES)
+def faces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Faces]:
+    with ExitStack() as at_end:
+        yield Faces(tmp_path_factory.mktemp("faces") / "store", request.param, at_end)
+
+
+class Calls:
+    """The calls of an object, awaited if they must be."""
+
+    def __init__(self, faces: Faces, made: Any) -> None:
+        self._faces = faces
+        self._made = made
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            found = getattr(self._made, name)(*arguments, **named)
+            return self._faces.awaited(found) if hasattr(found, "__await__") else found
+
+        return call
+
+
+@pytest.mark.parametrize("face", STORES)
+def test_every_change_of_the_schema_is_made_by_every_store(faces: Faces, face: str) -> None:
+    with faces.face(face) as made:
+        db, here = Calls(faces, made), faces.db
+        columns = [tm.Column("year", tm.Int16), tm.Column("price", tm.Decimal(10, 2), default=decimal.Decimal("1.50"))]
+        db.create_table("sale", columns, "year", tm.RangePartition("year", [("old", 2025)]))
+        db.add_partition("sale", "now", 2026)
+        assert [each["name"] for each in db.partitions("sale")] == ["old", "now"]
+        db.drop_partition("sale", "old")
+        assert [each["name"] for each in here.partitions("sale")] == ["now"]
+        db.add_column("sale", tm.Column("note", tm.VarChar(4), default="none"))
+        here["sale"].insert({"year": 2025})
+        db.widen_column("sale", "note", tm.VarChar(80))
+        db.set_default("sale", "note", "many more")
+        here["sale"].insert({"year": 2024})
+        db.rename_column("sale", "note", "text")
+        assert [row.text for row in map(here["sale"].get, (2025, 2024))] == ["none", "many more"]
+        db.create_index("sale", "by_text", "text", unique=True)
+        assert db.indexes("sale") == here.indexes("sale") and not here.indexes("sale")[0]["ordered"]
+        assert here["sale"].get("none", index="by_text").year == 2025
+        db.drop_index("sale", "by_text")
+        db.create_index("sale", "by_text", "text", unique=True, ordered=True)
+        assert [row.year for row in here["sale"].scan(index="by_text", reverse=True)] == [2025, 2024]
+        assert here.indexes("sale")[0]["ordered"]
+        db.drop_index("sale", "by_text")
+        db.drop_column("sale", "text")
+        db.rename("sale", "shop.sale")
+        sale = Calls(faces, made.table("shop.sale"))
+        assert here["shop.sale"][2025] == sale.get(2025) == (2025, decimal.Decimal("1.50"))
+        assert sale.count(where=tm.col("price") > 1.25) == 2
+        assert set(db.tables(system=True)) == set(here.tables(True)) > set(here.tables())
+        assert db.tables() == here.tables() == ["shop.sale", TABLE]
+        db.drop_table("shop.sale")
+        with pytest.raises(tm.NoSuchTable):
+            db.drop_table("shop.sale")
+        before = here.tablespaces()
+        db.create_tablespace("archive", "4 MiB", limit="1 GiB")
+        db.add_datafile("archive", "2 MiB")
+        assert db.tablespaces() == here.tablespaces() == sorted([*before, "archive"])
+        db.drop_tablespace("archive")
+        assert here.tablespaces() == before
+        with pytest.raises(tm.Rejected):
+            db.set_conflict_function(TABLE, "NDB$EPOCH")  # the store has no server_id
+        assert Calls(faces, db.create_replication_table()).count() == 0
+        assert "mysql.ndb_replication" in here
+        db.drop_table("mysql.ndb_replication")
+
+
+@pytest.mark.parametrize("face", STORES)
+def test_every_store_runs_work_and_tells_its_outcome(faces: Faces, face: str) -> None:
+    with faces.face(face) as made:
+        db, txids = Calls(faces, made), []
+        if face == "awaited store":
+
+            async def work(txn: Any) -> bool:
+                txids.append(txn.txid)
+                return bool(await txn.update(TABLE, 1, {"n": 11}))
+        else:
+
+            def work(txn: Any) -> Any:
+                txids.append(txn.txid)
+                return txn.update(TABLE, 1, {"n": 11})
+
+        assert db.run(work) is True and faces.db[TABLE][1].n == 11
+        faces.restore()
+        assert db.outcome(txids[0]) == "committed" and db.sync() >= 1
+        with pytest.raises(tm.Rejected):
+            db.run(work, retries=-1)
+        with pytest.raises(tm.Rejected, match="is not open"):
+            db.kill(txids[0])
+        assert db.checkpoint()["lcp_id"] >= 1 and db.check()["is_sound"] is True
+        assert db.status()["tables"][TABLE]["rows"] == 3
+        table = made.table(TABLE)
+        assert plain("", Calls(faces, table).get(1)) == ROWS[0]
+
+
+def test_every_change_is_refused_by_a_store_opened_for_reading(faces: Faces) -> None:
+    with faces.face("read-only store") as made:
+        refused = [call.name for call, reason in calls_of("read-only store") if reason == READ_ONLY]
+        assert len(refused) > 20
+        for name in refused:
+            with pytest.raises(tm.ReadOnly):
+                getattr(made, name)()
+        assert made.tables() == [TABLE] and made.run(lambda txn: txn.count(TABLE)) == 3
+        assert made.indexes(TABLE)[0]["name"] == "by_n" and made.replication_rows() == []
+
+
+@pytest.mark.parametrize("face", SNAPSHOTS)
+def test_a_snapshot_shows_what_was(faces: Faces, face: str) -> None:
+    with faces.face(face) as made:
+        snapshot, table = Calls(faces, made), Calls(faces, made.table(TABLE))
+        epoch = made.epoch
+        faces.db[TABLE].delete(1)
+        try:
+            assert snapshot.tables() == [TABLE] and epoch < faces.db.sync()
+            assert "mysql.ndb_apply_status" not in snapshot.tables() and set(snapshot.tables(True)) >= {TABLE}
+            assert plain("", table.get(1)) == ROWS[0] and table.count() == 3 and table.sum("n") == 15
+            assert table.get("pen", index="by_name").id == 1
+            with pytest.raises(tm.NoSuchTable):
+                Calls(faces, made.table("none")).get(1)
+        finally:
+            faces.restore()
+
+
+def test_a_snapshot_of_a_client_ends_with_it(faces: Faces) -> None:
+    def opened() -> int:
+        return int(faces.db.status()["snapshots"]["open"])
+
+    snapshot = faces.remote.snapshot()
+    table = snapshot[TABLE]
+    scan = iter(table.scan())
+    next(scan)
+    assert opened() == 1 and TABLE in snapshot and "x" not in snapshot and len(table) == 3
+    assert repr(table) == f"<tidemark table {TABLE} of another process at epoch {snapshot.epoch}>"
+    snapshot.close()
+    snapshot.close()
+    assert opened() == 0 and repr(snapshot).endswith("of another process, closed>")
+    for call in (lambda: table.get(1), lambda: len(table), lambda: snapshot[TABLE], table.count):
+        with pytest.raises(tm.SnapshotClosed):
+            call()
+    other = faces.connected()
+    left = other.snapshot()
+    other.close()
+    with pytest.raises(tm.StoreClosed):
+        left[TABLE]
+    wait_until(lambda: opened() == 0)
+
+
+def test_a_snapshot_whose_link_breaks_says_so_and_is_closed_there(faces: Faces) -> None:
+    snapshot = faces.remote.snapshot()
+    table = snapshot[TABLE]
+    snapshot.link.opened.wire.connection.shutdown(socket.SHUT_RDWR)
+    with pytest.raises(tm.PeerError):
+        table.get(1)
+    with pytest.raises(tm.SnapshotClosed, match="open another one"):
+        table.get(1)
+    snapshot.close()
+    wait_until(lambda: faces.db.status()["snapshots"]["open"] == 0)
+
+
+def test_a_snapshot_of_a_client_that_its_process_has_dropped_says_so(faces: Faces) -> None:
+    with faces.remote.snapshot() as snapshot:
+        table = snapshot[TABLE]
+        faces.db.parts.store.snapshots.close_all()
+        with pytest.raises(tm.SnapshotClosed):
+            table.get(1)
+
+
+@pytest.mark.parametrize("face", SCANS)
+def test_a_scan_answers_the_same_on_every_face(faces: Faces, face: str) -> None:
+    kind = {"scan": "table", "remote scan": "remote table", "awaited scan": "awaited table"}
+    kind |= {"read-only scan": "read-only table", "snapshot scan": "snapshot table"}
+    kind |= {"remote snapshot scan": "remote snapshot table"}
+    with faces.face(kind[face]) as table:
+
+        def ask(name: str, *arguments: Any, **named: Any) -> Any:
+            return getattr(Calls(faces, table.scan(where=tm.col("id") < 3)), name)(*arguments, **named)
+
+        if face == "read-only scan" and faces.storage == "disk":
+            return  # a view has what a local checkpoint has of memory
+        for name in ("to_arrow", "to_pandas", "to_polars"):
+            assert sorted(plain(name, ask(name))) == ROWS[:2], name
+        assert sorted(ask("to_numpy")["id"].tolist()) == [1, 2] and ask("schema").names == ["id", "name", "n", "note"]
+        batches = ask("batches")
+        if hasattr(batches, "__aiter__"):
+            batches = faces.awaited(_listed(batches))
+        assert sum(batch.num_rows for batch in batches) == 2
+        assert (ask("count"), ask("count", "note"), ask("sum", "n"), ask("min", "n")) == (2, 1, 15, 5)
+        assert (ask("max", tm.col("n") + 1), ask("mean", "n")) == (11, 7.5)
+        assert ask("aggregate", rows=("count",), most=("max", "name")) == (2, "pen")
+        assert ask("explain")["access"] == "full scan"
+        with pytest.raises(tm.ProgramInvalid):
+            ask("sum", "name")
+
+
+async def _listed(made: Any) -> list[Any]:
+    return [each async for each in made]
+
+
+def test_every_call_of_a_scan_has_a_case() -> None:
+    asked = {"to_arrow", "to_pandas", "to_polars", "to_numpy", "schema", "batches", "explain", "aggregate"}
+    assert asked | {"count", "sum", "min", "max", "mean"} == {call.name for call in SCAN_CALLS}
