@@ -86,7 +86,7 @@ lint: setup
 	$(BIN)/python -m ruff format --check $(SOURCES)
 	$(BIN)/python -m ruff check $(SOURCES)
 	$(BIN)/python -m mypy --strict
-	$(BIN)/python -m tidemark.format_document --check
+	$(BIN)/python -m tools.format_document --check
 	$(BIN)/python -m tools.make_faces --check
 
 kernels: setup

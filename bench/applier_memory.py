@@ -88,7 +88,7 @@ def write_log(folder: str, db: tm.Database, rows: int) -> BinlogWriter:
     files.make_directory("binlog")
     images = BinlogOptions(transaction_id=True, empty_update=True)
     writer = BinlogWriter(files, SystemClock(), options=WriterOptions(server_id=SOURCE, sync_binlog=0, images=images))
-    table, status = db.parts.store.table(TABLE), TablePlans(db.parts.store.table(NDB_APPLY_STATUS).format)
+    table, status = db.parts.store.tables.named(TABLE), TablePlans(db.parts.store.tables.named(NDB_APPLY_STATUS).format)
     plans = TablePlans(table.format)
     words = np.concatenate([np.zeros(3, np.int64), status.row_format.encode_row((SOURCE, EPOCH, "", 0, 0))])
     first = RowImages(words, None, np.array([3], np.int64))

@@ -88,7 +88,7 @@ def fuzzy_checkpoint(db: Any) -> dict[str, Any]:
     lcp.next_id += 1
     with store.latch:
         epoch, _, _ = store.epochs.close()
-        for table in store.tables.values():
+        for table in store.tables.by_name.values():
             for fragment in table.fragments:
                 start_lcp(store.mem, fragment, epoch)
                 # In this state commits mark rows not yet passed and copy nothing.
@@ -96,7 +96,7 @@ def fuzzy_checkpoint(db: Any) -> dict[str, Any]:
     rows = size_bytes = 0
     names = []
     span = new_span()
-    for table in store.tables.values():
+    for table in store.tables.by_name.values():
         for number, fragment in enumerate(table.fragments):
             name = data_name(lcp_id, table.table_id, number)
             writer = DataFileWriter(files, name, db.parts.opened.identity, (lcp_id, table.table_id, number), span)

@@ -114,7 +114,7 @@ def join(folder: Path, setting: Setting, through: int, welcome: Any, pipe: Conne
         phases[phase.name] = phases.get(phase.name, 0.0) + phase.ms / 1e3
     store = opened.store
     began = time.perf_counter()
-    store.sink = sink = CopySink(store.latch)
+    store.resources.sink = sink = CopySink(store.latch)
     make_recoverable(LocalCheckpoint(store, files, opened.identity, sink, opened.sysfile.next_lcp_id, opened.unsound))
     phases["local checkpoint"] = time.perf_counter() - began
     files.close_all()

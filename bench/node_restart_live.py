@@ -205,7 +205,7 @@ def changed_after(db: Any, through: int) -> tuple[int, int]:
     """Return the number of rows with an epoch after `through`, and their bytes in slices."""
     rows = size_bytes = 0
     scan = ChangeScan(db.parts.store.mem, 1 << 20)
-    for fragment in db.parts.store.tables[NAME].fragments:
+    for fragment in db.parts.store.tables.by_name[NAME].fragments:
         at = 0
         while at < ROWID_END:
             found = scan.next(fragment, at, through, False, 1 << 20)

@@ -55,7 +55,7 @@ def scan(db: Any, since: int) -> dict[str, Any]:
     store = db.parts.store
     source = Source(store, db.parts.files, db.parts.opened.identity)
     source.begin(Ready(since, 0, ROWID_SYNC, ""))
-    table = store.tables[NAME]
+    table = store.tables.by_name[NAME]
     source.plan(Plan({(table.table_id, number): since for number in table.by_number}))
     latch = TimedLatch(store.latch)
     rows = size_bytes = 0

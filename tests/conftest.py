@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,3 +75,9 @@ def storage(request: Any) -> Iterator[str]:
     """Where the tables of a test have their columns; a module that uses it runs once with each."""
     with tables_on(request.param):
         yield request.param
+
+
+@pytest.fixture
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing but critical messages is logged."""
+    caplog.set_level(logging.CRITICAL)

@@ -1,12 +1,19 @@
-"""Calls in another thread: a transaction belongs to the thread that began it, and waits for locks of others alone."""
+"""Calls in other threads, and in a forked child. A transaction belongs to the thread that began it, and waits for locks
+of others alone.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 R = TypeVar("R")
+T = TypeVar("T")
 # The refusal of a call that would wait for a lock of its own thread.
 OWN_LOCK = "this thread holds the lock in transaction 0x"
 
@@ -15,3 +22,44 @@ def elsewhere(call: Callable[[], R]) -> R:
     """Call in a new thread; return what it returns, raise what it raises."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(call).result()
+
+
+def at_once(call: Callable[[T], R], given: Iterable[T]) -> list[R]:
+    """Call for each at once, in a thread of its own; return what the calls return, raise what the first one raises."""
+    arguments = list(given)
+    with ThreadPoolExecutor(len(arguments)) as pool:
+        return list(pool.map(call, arguments))
+
+
+@contextmanager
+def beside(stop: threading.Event, work: Callable[[T], object], given: Iterable[T]) -> Iterator[None]:
+    """Within the block, threads work, one for each argument. At its end they are told to stop, and what one raises is
+    raised.
+    """
+    arguments = list(given)
+    with ThreadPoolExecutor(len(arguments)) as pool:
+        futures: list[Any] = [pool.submit(work, each) for each in arguments]
+        try:
+            yield
+        finally:
+            stop.set()
+    for future in futures:
+        future.result()
+
+
+def in_child(work: Callable[[], Any]) -> Any:
+    """What `work` returns in a forked child, as JSON through a pipe."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            os.write(write, json.dumps(work()).encode())
+            status = 0
+        finally:
+            os._exit(status)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        answer = pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+    return json.loads(answer)

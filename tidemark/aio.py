@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, Ty
 from tidemark import opening
 from tidemark.calls import has_calls_of
 from tidemark.database import Database as SyncDatabase
+from tidemark.derived import described
 from tidemark.engine.base.errors import Retryable, SchemaInvalid
 from tidemark.handles import TableHandle
 from tidemark.scans import Scan as SyncScan
@@ -30,7 +31,7 @@ from tidemark.session import READ_COMMITTED, Isolation
 from tidemark.session import Transaction as SyncTransaction
 from tidemark.shared_calls import RETRY_PAUSE_SECONDS
 from tidemark.snapshot import Snapshot as SyncSnapshot
-from tidemark.snapshot import SnapshotTable as SyncSnapshotTable
+from tidemark.table_reads import TableReads
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -170,6 +171,24 @@ class Scan(_Calls):
 
 
 class _Reads(_Calls):
+    """The reading calls of tables."""
+
+    # calls: python -m tools.make_faces
+    get = Awaited(TableReads.get)
+    get_many = Awaited(TableReads.get_many)
+    explain = Awaited(TableReads.explain)
+    count = Awaited(TableReads.count)
+    sum = Awaited(TableReads.sum)
+    min = Awaited(TableReads.min)
+    max = Awaited(TableReads.max)
+    mean = Awaited(TableReads.mean)
+    aggregate = Awaited(TableReads.aggregate)
+    to_arrow = Awaited(TableReads.to_arrow)
+    to_pandas = Awaited(TableReads.to_pandas)
+    to_polars = Awaited(TableReads.to_polars)
+    to_numpy = Awaited(TableReads.to_numpy)
+    # end of calls
+
     def scan(self, *arguments: Any, **named: Any) -> Scan:
         """Return a scan of the table; the arguments are those of `TableHandle.scan`."""
         return Scan(self._executor, lambda: self._find().scan(*arguments, **named))
@@ -206,19 +225,6 @@ class Table(_Reads):
     delete_many = Awaited(TableHandle.delete_many)
     update_where = Awaited(TableHandle.update_where)
     delete_where = Awaited(TableHandle.delete_where)
-    get = Awaited(TableHandle.get)
-    get_many = Awaited(TableHandle.get_many)
-    explain = Awaited(TableHandle.explain)
-    count = Awaited(TableHandle.count)
-    sum = Awaited(TableHandle.sum)
-    min = Awaited(TableHandle.min)
-    max = Awaited(TableHandle.max)
-    mean = Awaited(TableHandle.mean)
-    aggregate = Awaited(TableHandle.aggregate)
-    to_arrow = Awaited(TableHandle.to_arrow)
-    to_pandas = Awaited(TableHandle.to_pandas)
-    to_polars = Awaited(TableHandle.to_polars)
-    to_numpy = Awaited(TableHandle.to_numpy)
     indexes = Awaited(TableHandle.indexes)
     partitions = Awaited(TableHandle.partitions)
     # end of calls
@@ -237,22 +243,6 @@ class SnapshotTable(_Reads):
         >>> asyncio.run(main())
         Row(n=0, most=None)
     """
-
-    # calls: python -m tools.make_faces
-    get = Awaited(SyncSnapshotTable.get)
-    get_many = Awaited(SyncSnapshotTable.get_many)
-    explain = Awaited(SyncSnapshotTable.explain)
-    count = Awaited(SyncSnapshotTable.count)
-    sum = Awaited(SyncSnapshotTable.sum)
-    min = Awaited(SyncSnapshotTable.min)
-    max = Awaited(SyncSnapshotTable.max)
-    mean = Awaited(SyncSnapshotTable.mean)
-    aggregate = Awaited(SyncSnapshotTable.aggregate)
-    to_arrow = Awaited(SyncSnapshotTable.to_arrow)
-    to_pandas = Awaited(SyncSnapshotTable.to_pandas)
-    to_polars = Awaited(SyncSnapshotTable.to_polars)
-    to_numpy = Awaited(SyncSnapshotTable.to_numpy)
-    # end of calls
 
 
 @has_calls_of("awaited snapshot")
@@ -424,13 +414,14 @@ class Database(_Calls):
         ...     item = await db.create_table("item", [tm.Column("id", tm.Int64)], "id")
         ...     async with db.snapshot() as before, db.transaction() as txn:
         ...         await txn.insert("item", (1,))
+        ...     await db.run(lambda txn: txn.insert("item", (2,)))
         ...     rows = await db.table("item").count()
         ...     rules = await db.create_replication_table()
         ...     found = rows, await rules.count(), await db.tables()
         ...     await db.close()
         ...     return found
         >>> asyncio.run(main())
-        (1, 0, ['main.item'])
+        (2, 0, ['main.item'])
     """
 
     # calls: python -m tools.make_faces
@@ -519,6 +510,7 @@ class Database(_Calls):
         """Return a snapshot for `async with`."""
         return Snapshot(self._threads, self._store.snapshot)
 
+    @described(SyncDatabase.run, lambda text: f"`Database.run`, awaited. `work` is an async function.\n\n{text}")
     async def run(
         self,
         work: Callable[[Transaction], Awaitable[R]],
@@ -526,31 +518,6 @@ class Database(_Calls):
         *,
         isolation: Isolation = READ_COMMITTED,
     ) -> R:
-        """Await work(txn) in a transaction and commit it.
-
-        Args:
-            work: An async function of a transaction. It may be awaited again, so it should have no effect outside the
-                transaction.
-            retries: How often to run it again after a Retryable error has rolled the transaction back.
-            isolation: As for `tm.Database.transaction`.
-
-        Returns:
-            The result of the last call of `work`.
-
-        Durable on return: the transaction, with `durability="commit"`.
-
-        Raises: SchemaInvalid for negative `retries`; what `work` and the commit raise, a Retryable error only after the
-        last attempt.
-
-        Examples:
-            >>> async def main():
-            ...     async with tm.aio.open("shop", redo_log="16 MiB") as db:
-            ...         await db.create_table("item", [tm.Column("id", tm.Int64)], "id")
-            ...         await db.run(lambda txn: txn.insert("item", (1,)))
-            ...         return await db["item"].scan().count()
-            >>> asyncio.run(main())
-            1
-        """
         if retries < 0:
             raise SchemaInvalid(f"retries must be 0 or more, got {retries}")
         for attempt in range(retries):

@@ -107,7 +107,7 @@ class Clockwork:
                 filtered_epoch=filtered_epoch,
                 durable_lsn=lsn,
                 durable_sequence=sequence - 1,
-                next_table_id=store.next_table_id,
+                next_table_id=store.tables.next_id,
                 next_lcp_id=self._lcp.next_id,
             )
             if store.disk.is_filtering and not is_last:
@@ -136,9 +136,9 @@ class Clockwork:
             try:
                 report = self._lcp.run(progress)
             except StorageFull as error:
-                self._store.shortage.lacks(LOCAL_CHECKPOINTS, error.message)
+                self._store.resources.shortage.lacks(LOCAL_CHECKPOINTS, error.message)
                 raise
-            self._store.shortage.has_space(LOCAL_CHECKPOINTS)
+            self._store.resources.shortage.has_space(LOCAL_CHECKPOINTS)
             self.raise_floor()
             self._last_lcp = self._store.clock.monotonic()
             return report
@@ -148,7 +148,7 @@ class Clockwork:
         """Start the threads. wants_lcp: make a local checkpoint at once."""
         if wants_lcp:
             self._lcp_wanted.set()
-        self._store.on_redo_full = self._lcp_wanted.set
+        self._store.room.on_full = self._lcp_wanted.set
         self._store.log.on_pressure = None
         self._store.disk.has_writer = True
         self._store.epochs.holds_stream = call_owner(self._holds_stream)
@@ -185,7 +185,7 @@ class Clockwork:
             is_closed = isinstance(self._store.failure.error, StoreClosed)
             _log.log(logging.INFO if is_closed else logging.ERROR, "background work stopped: %s", error)
         except Exception as error:
-            self._store.fail(InvariantBroken(f"background work failed: {error!r}; reopen the store"))
+            self._store.failure.latch(InvariantBroken(f"background work failed: {error!r}; reopen the store"))
             _log.exception("background work failed")
             raise
 
@@ -198,7 +198,7 @@ class Clockwork:
                 self.dropped()
                 self.dropped = None
                 return
-            self._store.end_abandoned()
+            self._store.transactions.end_abandoned()
             if clock.monotonic() >= next_gci:
                 self.advance_gci()
                 next_gci = clock.monotonic() + options.gcp_interval_ms / 1_000
@@ -246,10 +246,10 @@ class Clockwork:
             self._binlog_wanted.clear()
             try:
                 self.binlog.write_closed_epochs()
-                self._store.shortage.has_space(BINLOG)
+                self._store.resources.shortage.has_space(BINLOG)
             except (StorageFull, TooManyFiles) as error:
                 if isinstance(error, StorageFull):
-                    self._store.shortage.lacks(BINLOG, error.message)
+                    self._store.resources.shortage.lacks(BINLOG, error.message)
                 _log.warning("epochs wait for the binlog: %s", error)
                 self.stopping.wait(RETRY_PAUSE_SECONDS)
 
@@ -279,7 +279,7 @@ class Clockwork:
         store, share = self._store, self._store.options.checkpoint_log_share
         capacity_bytes = store.log.geometry.capacity_bytes
         is_nearly_full = store.log.used_bytes() >= (NEARLY_FULL_SHARE + share) * capacity_bytes
-        if self._is_lcp_abandoned or store.follower_holds_log():
+        if self._is_lcp_abandoned or store.room.follower_holds_log():
             return False
         if self.lcp_turn.locked():
             return is_nearly_full

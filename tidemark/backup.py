@@ -359,7 +359,7 @@ def _position_writer(server_id: int, epoch: int) -> Callable[[Store], None]:
     """Return a function that writes the row by which a replica, restored from its source, learns where to continue."""
 
     def write(store: Store) -> None:
-        with store.begin(kind=Transaction) as txn:
+        with store.transactions.begin(kind=Transaction) as txn:
             made_table(store, NDB_APPLY_STATUS)
             row = {"server_id": server_id, "epoch": epoch, "log_name": "", "start_pos": 0, "end_pos": 0}
             txn.write(NDB_APPLY_STATUS, row)

@@ -39,7 +39,7 @@ def attach(
     is_copy = store.log.head_lsn == 0 and store.log.sequence > 1  # no gap: the log of a copy begins later
     if sysfile.is_before_seam(*start) or is_copy:
         # Copied rows came without groups, in epochs up to the one that is open until the local checkpoint of the copy.
-        tables = tuple(table.definition for table in list(store.tables.values()))
+        tables = tuple(table.definition for table in list(store.tables.by_name.values()))
         point, seam_epoch = FollowPoint(store.log.head_lsn, store.log.sequence, tables), store.epochs.current
     elif opened.controls:
         newest = opened.controls[0]
@@ -67,7 +67,7 @@ def check_binlog(endpoint: Endpoint, progress: Callable[[int, int, str], None] |
     store = endpoint.store
     began = store.clock.monotonic()
     binlog = endpoint.log()
-    snapshot = store.snapshots.begin(store, Snapshot)
+    snapshot = store.snapshots.begin(Snapshot)
     try:
         if binlog.write_closed_epochs() < snapshot.epoch:
             raise Rejected("the binlog has not reached the newest epoch; try again")

@@ -70,7 +70,6 @@ class Face(NamedTuple):
 READ_ONLY = "the store was opened with read_only=True"
 _OF_WRITER = "ask the process that has the store open for writing"
 _PROPERTY = "a property cannot be awaited; use the store without asyncio"
-_TYPED = "a class of rows needs its table's definition at once; use the store without asyncio"
 
 ROW_CALLS = (
     Call("insert", Kind.CHANGE),

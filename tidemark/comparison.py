@@ -60,7 +60,7 @@ def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
             yield copy
         elif isinstance(copy, Database):
             copy.check_usable()
-            snapshot = copy.parts.store.snapshots.begin(copy.parts.store, engine_snapshot.Snapshot)
+            snapshot = copy.parts.store.snapshots.begin(engine_snapshot.Snapshot)
             for _ in range(2):  # the first close may fail for lack of memory; after a success the second does nothing
                 stack.callback(snapshot.close)
             yield SnapshotSide(snapshot, copy.parts.opened.identity[0])

@@ -17,6 +17,7 @@ from tidemark.background import Clockwork
 from tidemark.binlog import attach
 from tidemark.calls import has_calls_of
 from tidemark.control_socket import ControlSocket, serve
+from tidemark.derived import passed
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import (
     SchemaInvalid,
@@ -28,6 +29,7 @@ from tidemark.engine.base.owner import call_owner
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.schema.catalog import Catalog
 from tidemark.engine.store.outcome import find_outcome
+from tidemark.handles import TableHandle
 from tidemark.load_calls import LoadCalls
 from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint, Progress
@@ -37,17 +39,19 @@ from tidemark.recovery.system_restart.sysfile import NAMES, Sysfile
 from tidemark.recovery.system_restart.through import Through
 from tidemark.recovery.verification.check import check_closed, check_live
 from tidemark.replication.injector.mark import leave_mark
+from tidemark.replication.settings import system_tables
 from tidemark.replication.settings.options import OpenKeywords, settings, split_keywords
 from tidemark.replication.settings.status import ReplicationStatus
 from tidemark.schema_calls import SchemaCalls
 from tidemark.session import READ_COMMITTED, Isolation, SnapshotTransaction, Transaction, is_own_view
-from tidemark.shared_calls import RunsTransactions
+from tidemark.shared_calls import RunsTransactions, StoreReads, TableCreation
 from tidemark.snapshot import Snapshot
 from tidemark.store_status import space_report, store_status
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.files.protocol import Files
+    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.store.store import Store
     from tidemark.recovery.backup.archive import Archiver
     from tidemark.recovery.system_restart.restart import Opened
@@ -76,8 +80,8 @@ class Parts(NamedTuple):
 
 # `transaction` handles a MemoryError itself: a wrapper's extra call would take a tenth of its time.
 @has_calls_of("store")
-@types_memory_errors("__init__", exclude=("transaction",))
-class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
+@types_memory_errors("__init__", "__getitem__", exclude=("transaction",))
+class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transaction]):
     """One open store. Threads may share it; a transaction belongs to one thread. `with` closes it.
 
     A Database dropped without `close` is closed by its threads after garbage collection, with a ResourceWarning; with
@@ -94,6 +98,8 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         >>> "main.item" in db, "item" in db  # without a database, a name is of `main`
         (True, True)
     """
+
+    _made_by_name = system_tables.MADE_BY_NAME
 
     def __init__(
         self,
@@ -120,7 +126,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         self._drop: weakref.finalize[..., Database] | None = None
         self._endpoint: Endpoint | None = None
         self._readers: weakref.WeakSet[Changes] = weakref.WeakSet()
-        self._catalog_turn = threading.Lock()
+        self._turn = threading.Lock()  # of what is made when it is first used
         files.read_errors_latch = False
         if restart is None:
             check_place(files, options.create)  # before LOCK is made
@@ -131,14 +137,18 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
             end = None if through is None else Through(through)
             self._opened = (restart or Restart(files, options, clock, end, progress).run)()
             self._store = self._opened.store
+            self._resources = self._store.resources
             self._failure = self._store.failure
             self._clock = self._store.clock
             self._values = settings({}) if replication is None else replication
             self._binlog = attach(files, self._opened, self._values, completed)
             self._server_id: int = self._values["server_id"] or 0
-            self._store.make_named = call_owner(self._make_named)
             self._replication = self._replication_status()
-            self._open_catalog()
+            identity = self._opened.identity
+            self._schema = SchemaCalls(self._store, files, directory, identity)
+            self._store.tables.make_named = call_owner(self._schema.make_named)
+            self._schema.open_catalog()
+            self._loads = LoadCalls(self._store, files, directory, identity, call_owner(self.transaction))
             place = options.archive
             self._archiver = None if place is None else self._begin_archive(place, False)
             self._assemble()
@@ -151,7 +161,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
                 prepare(self)
             self._start()
         except BaseException as error:
-            self._store.fail(StoreClosed(f"the store was not opened: {error}"))
+            self._store.failure.latch(StoreClosed(f"the store was not opened: {error}"))
             self.close()
             raise
 
@@ -159,7 +169,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         """Create the objects that make local checkpoints and run the periodic work."""
         opened, files = self._opened, self._files
         sink = CopySink(self._store.latch)
-        self._store.sink = sink
+        self._store.resources.sink = sink
         self._lcp = LocalCheckpoint(
             self._store, files, opened.identity, sink, opened.sysfile.next_lcp_id, opened.unsound
         )
@@ -224,7 +234,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
             self._clockwork.stop()
             store.snapshots.close_all()
             if store.failure.first is None:
-                store.roll_back_all()
+                store.transactions.roll_back_all()
                 self._clockwork.advance_gci(is_last=True)
                 if self._binlog is not None:
                     self._binlog.close()
@@ -263,6 +273,51 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         """What the opening found and did, phase by phase."""
         return self._opened.report.to_dict()
 
+    def __getitem__(self, name: str) -> TableHandle:
+        self.check_usable()
+        return TableHandle(self._store, self._store.tables.named(name), self)
+
+    def _create(self, definition: TableDefinition) -> TableHandle:
+        return TableHandle(self._store, self._schema.create(definition), self)
+
+    # --- schema ----------------------------------------------------------------------------------
+    tablespaces = passed(SchemaCalls.tablespaces, "_schema")
+
+    # calls: python -m tools.make_faces
+    drop_table = passed(SchemaCalls.drop_table, "_schema")
+    add_column = passed(SchemaCalls.add_column, "_schema")
+    drop_column = passed(SchemaCalls.drop_column, "_schema")
+    rename = passed(SchemaCalls.rename, "_schema")
+    rename_column = passed(SchemaCalls.rename_column, "_schema")
+    set_default = passed(SchemaCalls.set_default, "_schema")
+    widen_column = passed(SchemaCalls.widen_column, "_schema")
+    add_partition = passed(SchemaCalls.add_partition, "_schema")
+    drop_partition = passed(SchemaCalls.drop_partition, "_schema")
+    create_index = passed(SchemaCalls.create_index, "_schema")
+    drop_index = passed(SchemaCalls.drop_index, "_schema")
+    create_tablespace = passed(SchemaCalls.create_tablespace, "_schema")
+    add_datafile = passed(SchemaCalls.add_datafile, "_schema")
+    drop_tablespace = passed(SchemaCalls.drop_tablespace, "_schema")
+    load = passed(LoadCalls.load, "_loads")
+    plan_load = passed(LoadCalls.plan_load, "_loads")
+    adopt = passed(LoadCalls.adopt, "_loads")
+    loads = passed(LoadCalls.loads, "_loads")
+    sweep_loads = passed(LoadCalls.sweep_loads, "_loads")
+    # end of calls
+
+    def create_replication_table(self) -> TableHandle:
+        """Create `mysql.ndb_replication`, empty. Its rows say how tables are logged and how conflicts are decided.
+
+        Durable on return: the table.
+
+        Raises: TableExists, MemoryExhausted.
+
+        Examples:
+            >>> db.create_replication_table()
+            <tidemark table mysql.ndb_replication: 0 rows of ...>
+        """
+        return self._create(system_tables.NDB_REPLICATION_TABLE)
+
     def set_conflict_function(self, table: str, function: str | None, exceptions: bool = False) -> None:
         """Set or remove the function by which this site decides about changes of a table from other sites.
 
@@ -297,7 +352,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         self.check_usable()
         from tidemark.sites.conflict_functions import set_conflict_function
 
-        set_conflict_function(self.endpoint, self._made, table, function, exceptions)
+        set_conflict_function(self.endpoint, self._schema.create, table, function, exceptions)
 
     # --- transactions ----------------------------------------------------------------------------
     def transaction(
@@ -328,10 +383,10 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
             ...     txn.update("item", 1, {"stock": stock - 1})
             True
         """
-        store, binlog = self._store, self._binlog
+        store, binlog = self._resources, self._binlog
         try:
             if store.refusal is not None or store.failure.first is not None or store.locks.abandoned:
-                store.admit()
+                self._store.transactions.admit()
             if binlog is not None and (binlog.tracks_reads if log_exclusive_reads is None else log_exclusive_reads):
                 from tidemark.read_tracking import TrackingSnapshotTransaction, TrackingTransaction
 
@@ -363,7 +418,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
             (3, 4)
         """
         self.check_usable()
-        return self._store.snapshots.begin(self._store, Snapshot)
+        return self._store.snapshots.begin(Snapshot)
 
     @property
     def binlog(self) -> AttachedBinlog | None:
@@ -373,7 +428,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
     @property
     def endpoint(self) -> Endpoint:
         """This store as channels and other sites see it, for `tm.Channel` and `tm.serve`. Raises: StoreFailed."""
-        with self._catalog_turn:
+        with self._turn:
             if self._endpoint is None:
                 self.check_usable()
                 from tidemark.replication.channel.endpoint import Endpoint, OpenStore
@@ -647,7 +702,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         self.check_usable()
         opened = self._opened
         turn = self._clockwork.lcp_turn
-        return check_live(self._store, self._files, opened.sysfile, self._catalog(), turn, progress).to_dict()
+        return check_live(self._store, self._files, opened.sysfile, self._schema.catalog, turn, progress).to_dict()
 
     def check_binlog(self, progress: Progress | None = None) -> dict[str, Any]:
         """Close the open epoch and verify that the binlog's last change of each key agrees with the row.
@@ -708,10 +763,10 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
         """
         self.check_usable()
         if isinstance(target, str):
-            return self._store.kill_client(target)
+            return self._store.transactions.kill_client(target)
         if not isinstance(target, int) or isinstance(target, bool):
             raise SchemaInvalid(f"kill takes the id of a transaction or the address of a client, got {target!r:.80}")
-        return self._store.kill(target, "it was killed")
+        return self._store.transactions.kill(target, "it was killed")
 
     def status(self) -> dict[str, Any]:
         """Return every counter, nested by room.
@@ -765,7 +820,7 @@ class Database(SchemaCalls, LoadCalls, RunsTransactions[Transaction]):
     def _full_status(self) -> dict[str, Any]:
         """Return the answer of the control socket: `status`, and how the store was opened."""
         found = {**self.status(), "restart": self.restart_report}
-        self._store.secure_counts()
+        self._store.resources.secure_counts()
         return found
 
 

@@ -128,13 +128,13 @@ def of_table(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[A
     return described(method, for_transaction)(call)
 
 
-def passed(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, P], R]:
-    """Return the call of a typed table that is the call of its handle."""
+def passed(method: Callable[Concatenate[Any, P], R], to: str) -> Callable[Concatenate[Any, P], R]:
+    """Return the call of an object that is this call of a part of it, the attribute `to`."""
     name = method.__name__
 
     @functools.wraps(method)
     def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> R:
-        result: R = getattr(self.handle, name)(*arguments, **named)
+        result: R = getattr(getattr(self, to), name)(*arguments, **named)
         return result
 
     return call

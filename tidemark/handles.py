@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +23,7 @@ from tidemark.engine.queries import conditional_changes, key_columns, unique_cal
 from tidemark.engine.queries.program_scans import count_rows
 from tidemark.engine.schema.partition import ListPartition, RangePartition
 from tidemark.engine.schema.types_base import counted
-from tidemark.scans import ByIndex, Scan
+from tidemark.scans import Scan, ScanAsked
 from tidemark.session import Transaction
 from tidemark.table_reads import TableReads, Where, WritableTable
 
@@ -53,10 +53,13 @@ def partitions_of(table: Table) -> list[dict[str, Any]]:
     ]
 
 
-def index_counters(table: Table) -> dict[str, Any]:
-    """Return the part of `status()` about a table's indexes; empty if it has none."""
-    found = counters_of(table.listed_indexes())
-    return {"indexes": found} if found else {}
+def table_counters(tables: Iterable[Table]) -> dict[str, Any]:
+    """Return the part of `status()` about tables, and about the indexes of those that have any."""
+    found = {}
+    for table in tables:
+        indexes = counters_of(table.listed_indexes())
+        found[table.name] = {"id": table.table_id, "rows": table.count(), **({"indexes": indexes} if indexes else {})}
+    return found
 
 
 # Calls of one row handle a MemoryError themselves: one more call would take a twentieth of their time.
@@ -93,10 +96,10 @@ class TableHandle(WritableTable):
         self._owner = owner
         self._failure = store.failure
         self.table = table
-        self._begin: Callable[..., Transaction] = store.begin
+        self._begin: Callable[..., Transaction] = store.transactions.begin
         # The general path changes tables with disk parts.
-        self._changes = CommittedChanges(None if table.format.has_disk else store)
-        self._watch: Watch | None = store.watch
+        self._changes = CommittedChanges(None if table.format.has_disk else store.resources)
+        self._watch: Watch | None = store.resources.watch
 
     def _check_usable(self) -> None:
         if self._failure.first is not None:
@@ -227,11 +230,9 @@ class TableHandle(WritableTable):
             return unique_calls.get_many(None, self.table.newest, keys, columns, index)
         return key_columns.get_many(self.table.newest, keys, columns, None)
 
-    def _scan(self, columns: Any, limit: Any, partitions: Any, where: Where, by: ByIndex, progress: Any) -> Scan:
+    def _scan(self, asked: ScanAsked) -> Scan:
         self._check_usable()
-        table, watch = self.table.newest, self._watch
-        # By place: names and defaults cost as much as a lookup.
-        scan = Scan(table, None, columns, limit, None, partitions, where, by, progress, False, self._failure, watch)
+        scan = Scan(self.table.newest, asked, None, self._failure, self._watch)
         scan.owner = self._owner
         return scan
 

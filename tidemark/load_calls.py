@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tidemark.recovery.load.adopt import AdoptReport
     from tidemark.recovery.load.commit import FoundLoad
     from tidemark.recovery.load.job import LoadJob
-    from tidemark.recovery.system_restart.restart import Opened
     from tidemark.session import Transaction
 
 Progress = Callable[[int, int, str], None]
@@ -35,15 +34,22 @@ WRITTEN = "rows written"  # the unit of progress before rows are adopted
 
 @types_memory_errors()
 class LoadCalls:
-    """Part of a `Database`: bulk load."""
+    """The calls of an open store that load rows in bulk."""
 
-    _store: Store
-    _files: Files
-    _directory: str | None
-    _opened: Opened
-
-    check_usable: Callable[[], None]
-    transaction: Callable[[], Transaction]
+    def __init__(
+        self,
+        store: Store,
+        files: Files,
+        directory: str | None,
+        identity: tuple[bytes, int],
+        transaction: Callable[[], Transaction],
+    ) -> None:
+        """transaction: begins one."""
+        self._store = store
+        self._files = files
+        self._directory = directory
+        self._identity = identity
+        self._transaction = transaction
 
     def plan_load(self, table: str, directory: str | os.PathLike[str] | None = None) -> LoadJob:
         """Plan a load of rows into a table by many processes, which need the returned job and nothing else. The store
@@ -64,9 +70,9 @@ class LoadCalls:
         """
         from tidemark.recovery.load.commit import plan_load
 
-        self.check_usable()
+        self._store.failure.check()
         place = None if directory is None else str(directory)
-        return plan_load(self._store.table(table), self._opened.identity, self._files, self._directory, place)
+        return plan_load(self._store.tables.named(table), self._identity, self._files, self._directory, place)
 
     def adopt(self, job: LoadJob | str, progress: Progress | None = None) -> AdoptReport:
         """Adopt all rows of a published load, or none, in one transaction, while other transactions continue.
@@ -104,8 +110,8 @@ class LoadCalls:
         """
         from tidemark.recovery.load.adopt import Adopter
 
-        self.check_usable()
-        return Adopter(self._store, self._files, self._opened.identity).adopt(job, progress=progress)
+        self._store.failure.check()
+        return Adopter(self._store, self._files, self._identity).adopt(job, progress=progress)
 
     def loads(self, directory: str | os.PathLike[str]) -> list[FoundLoad]:
         """Return the loads that have files in a directory: those under way, and what is left of others.
@@ -127,7 +133,7 @@ class LoadCalls:
         from tidemark.recovery.load.commit import find_loads
         from tidemark.recovery.load.directory import shared_directory
 
-        self.check_usable()
+        self._store.failure.check()
         with shared_directory(directory) as place:
             return find_loads(place)
 
@@ -152,9 +158,9 @@ class LoadCalls:
         from tidemark.recovery.load.adopt import Adopter
         from tidemark.recovery.load.directory import shared_directory
 
-        self.check_usable()
+        self._store.failure.check()
         with shared_directory(directory) as place:
-            return Adopter(self._store, self._files, self._opened.identity).sweep(place)
+            return Adopter(self._store, self._files, self._identity).sweep(place)
 
     def load(self, table: str, source: Any, *, workers: int | None = None, progress: Progress | None = None) -> int:
         """Insert many rows in one transaction, all or none; return how many. Threads write them into load files first.
@@ -175,8 +181,8 @@ class LoadCalls:
             >>> db.load("item", {"id": range(4, 1004), "name": ["nail"] * 1000, "stock": [1] * 1000})
             1000
         """
-        self.check_usable()
-        target = self._store.table(table)
+        self._store.failure.check()
+        target = self._store.tables.named(table)
         batches = batches_of(source, target.newest.definition)
         count = len(os.sched_getaffinity(0)) if workers is None else workers
         if count < 1:
@@ -192,12 +198,12 @@ class LoadCalls:
         from tidemark.recovery.load.directory import own_directory
         from tidemark.recovery.load.native import write_natively
 
-        job = plan_load(table, self._opened.identity, self._files, self._directory)
+        job = plan_load(table, self._identity, self._files, self._directory)
         place = None if self._directory is not None else own_directory(self._files)
 
         def numbered() -> Iterator[tuple[int, pa.RecordBatch]]:
             for batch in itertools.chain(few, batches):
-                self.check_usable()
+                self._store.failure.check()
                 yield batch.first_row, batch.columns
                 if progress is not None:
                     progress(batch.first_row + batch.columns.num_rows, -1, WRITTEN)
@@ -217,7 +223,7 @@ class LoadCalls:
         import pyarrow as pa
 
         reader = pa.RecordBatchReader.from_batches(few[0].columns.schema, [batch.columns for batch in few])
-        with self.transaction() as txn:
+        with self._transaction() as txn:
             return txn.insert_many(table.newest.name, reader)
 
 

@@ -21,7 +21,7 @@ from tidemark.engine.base.errors import ForkedHandle, NoSuchTable, ReadOnly, Sto
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.memory.arena_layout import PAGE_BYTES
 from tidemark.engine.point.changes import CommittedChanges
-from tidemark.handles import TableHandle, index_counters
+from tidemark.handles import TableHandle, table_counters
 from tidemark.recovery.system_restart.attach import Attachment, View
 from tidemark.session import READ_COMMITTED, Isolation, Lock, Transaction, is_own_view
 from tidemark.shared_calls import StoreReads
@@ -129,7 +129,7 @@ class ReadOnlyTable(TableHandle):
 
     @property
     def table(self) -> Table:  # type: ignore[override]
-        found = self._db.parts.store.by_id.get(self._table_id)
+        found = self._db.parts.store.tables.by_id.get(self._table_id)
         if found is None:
             raise NoSuchTable(f"table {self._name} was dropped; see tables()", table=self._name)
         return found
@@ -234,7 +234,7 @@ class ReadOnlyDatabase(StoreReads):
     # --- reading ---------------------------------------------------------------------------------
     def __getitem__(self, name: str) -> ReadOnlyTable:
         self.check_usable()
-        return ReadOnlyTable(self, self._view.store.table(name))
+        return ReadOnlyTable(self, self._view.store.tables.named(name))
 
     def transaction(self, *, isolation: Isolation = READ_COMMITTED) -> ReadTransaction:
         """Begin a transaction of this thread that reads the view as it is now; use it with `with`. isolation: as for
@@ -247,7 +247,7 @@ class ReadOnlyDatabase(StoreReads):
         """
         is_own_view(isolation)
         self.check_usable()
-        return ReadTransaction(self._view.store)
+        return ReadTransaction(self._view.store.resources)
 
     def run(self, work: Callable[[ReadTransaction], R]) -> R:
         """Run work(txn) in a transaction, once: nothing is ever rolled back here.
@@ -290,8 +290,5 @@ class ReadOnlyDatabase(StoreReads):
                 "data_memory_bytes": self._options.data_memory_bytes,
                 "used_bytes": store.arena.used_pages() * PAGE_BYTES,
             },
-            "tables": {
-                table.name: {"id": table.table_id, "rows": table.count(), **index_counters(table)}
-                for table in store.tables.values()
-            },
+            "tables": table_counters(store.tables.by_name.values()),
         }

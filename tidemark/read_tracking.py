@@ -13,7 +13,7 @@ from tidemark.derived import described
 from tidemark.engine.applied.noted_rows import track_reads
 from tidemark.engine.schema.types import Enum
 from tidemark.engine.txn.own_view import OwnView
-from tidemark.scans import Scan
+from tidemark.scans import Scan, ScanAsked
 from tidemark.session import Lock, Transaction
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class TrackingTransaction(Transaction):
     ) -> Any:
         row = super().get(table, key, lock, index=index, skip_locked=skip_locked)
         if lock == "exclusive" and row is not None:
-            track_row(self, self.store.table(table), row)
+            track_row(self, self.store.tables.named(table), row)
         return row
 
     @described(Transaction.get_many)
@@ -48,15 +48,18 @@ class TrackingTransaction(Transaction):
     ) -> pa.RecordBatch:
         if lock != "exclusive":
             return super().get_many(table, keys, columns, index=index, lock=lock)
-        key_names = self.store.table(table).definition.primary_key
+        key_names = self.store.tables.named(table).definition.primary_key
         wanted = columns if columns is None else list(dict.fromkeys([*columns, *key_names]))
         found = super().get_many(table, keys, wanted, index=index, lock=lock)
         if found.num_rows:
-            track_reads(self, self.store.table(table), found.select(list(key_names)))
+            track_reads(self, self.store.tables.named(table), found.select(list(key_names)))
         return found if columns is None else found.select(list(columns))
 
-    def _scan_class(self, lock: Lock) -> type[Scan]:
-        return _TrackedScan if lock == "exclusive" else Scan
+    def _scan(self, table: str, asked: ScanAsked) -> Scan:
+        if asked.lock != "exclusive":
+            return super()._scan(table, asked)
+        self.check()
+        return _TrackedScan(self._found(table), asked, self)
 
 
 class TrackingSnapshotTransaction(OwnView, TrackingTransaction):

@@ -10,14 +10,15 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from tidemark.calls import has_calls_of
 from tidemark.display import ROWS_SHOWN, html_table
 from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import decode_entries, scan
+from tidemark.engine.access.index_scans import shows_others
 from tidemark.engine.access.key_ranges import Bounds, KeyRange
-from tidemark.engine.access.own_changes import shows_others
 from tidemark.engine.access.scan_batch import AUTHOR, EPOCH, FRAGMENT, HIDDEN, ROWID, ScanBatch
 from tidemark.engine.base.errors import Error, SchemaInvalid
 from tidemark.engine.base.limits import GROUP_COLUMNS_MAX
@@ -36,7 +37,7 @@ from tidemark.engine.queries.columns import schema_of
 from tidemark.engine.queries.conditions import Condition, run_one
 from tidemark.engine.queries.index_choice import Choice, Lookup, ranges_in, rows_of, way_of
 from tidemark.engine.queries.index_only import answers_alone, count_by_index, scan_index
-from tidemark.engine.queries.program_scans import accepted_batches, aggregate, aggregate_groups, scan_where
+from tidemark.engine.queries.program_scans import accepted_batches, added_up, aggregate, scan_where
 from tidemark.engine.rows.column_output import python_values, to_numpy, to_pandas, to_polars, wanted_names
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_format import FEW_ROWS
@@ -68,10 +69,21 @@ _ADD_UP: dict[str, Callable[[list[Any]], Any]] = {"count": len, "sum": sum, "min
 _FROM_PLACES = frozenset([ROWID, FRAGMENT])  # known from an index entry, without reading the row
 
 
-class ByIndex(NamedTuple):
-    """The index that a scan reads, its bounds and its direction; `name` None: no index."""
+Progress = Callable[[int, int, str], None]
+By = str | Sequence[str] | Mapping[str, str | Expression] | None
 
-    name: str | None = None
+
+class ScanAsked(NamedTuple):
+    """What a scan is asked for: the arguments of `scan`, which every face passes on in this form."""
+
+    columns: Sequence[str] | None = None
+    where: Expression | Program | None = None
+    limit: int | None = None
+    lock: str | None = None
+    skip_locked: bool = False
+    partitions: Sequence[str] | None = None
+    progress: Progress | None = None
+    index: str | None = None  # type: ignore[assignment]  # in place of the method of tuples
     lower: Any = None
     upper: Any = None
     prefix: Any = None
@@ -79,32 +91,33 @@ class ByIndex(NamedTuple):
 
     @property
     def is_unbounded(self) -> bool:
-        """Whether it gives no bounds."""
+        """Whether it gives no bounds of an index."""
         return self.lower is self.upper is self.prefix is None
 
-    def may_be_few(self, limit: int | None) -> bool:
-        """Whether a scan may well have few rows."""
-        if limit is not None:
-            return limit <= SELECTED_MAX
+    def may_be_few(self) -> bool:
+        """Whether a scan by an index may well have few rows."""
+        if self.limit is not None:
+            return self.limit <= SELECTED_MAX
         return self.prefix is not None or (self.lower is not None and self.upper is not None)
 
     def check(self) -> None:
         """Raises: SchemaInvalid for arguments that exclude each other."""
-        if self.name is None and self is not NO_INDEX and self != NO_INDEX:
+        if self.index is None and self[-4:] != (None, None, None, False):
             raise SchemaInvalid("lower, upper, prefix and reverse belong to a scan by an index; name one with index=")
 
+    def given(self) -> dict[str, Any]:
+        """Return the arguments that are given, without the function `progress`: what is sent to another process."""
+        defaults = zip(self._fields, self, ScanAsked(), strict=True)
+        return {name: value for name, value, default in defaults if value is not default and name != "progress"}
 
-NO_INDEX = ByIndex()
+    def text(self, of: str) -> str:
+        """Return how a scan of a table shows itself."""
+        said = ", ".join(f"{name}={value!r}" for name, value in self.given().items())
+        return f"<tidemark scan of {of}{': ' if said else ''}{said}>"
 
 
-def by_index(name: str | None, lower: Any, upper: Any, prefix: Any, reverse: bool) -> ByIndex:
-    """Return what the arguments of a call say of an index; NO_INDEX, which costs nothing, if they say nothing."""
-    is_plain = name is lower is upper is prefix is None and reverse is False
-    return NO_INDEX if is_plain else ByIndex(name, lower, upper, prefix, reverse)
-
-
-Progress = Callable[[int, int, str], None]
-By = str | Sequence[str] | Mapping[str, str | Expression] | None
+# Make it of all its values in their order. Its own constructor takes as long as a lookup.
+asked_of: Callable[[tuple[Any, ...]], ScanAsked] = partial(tuple.__new__, ScanAsked)
 
 
 class _Rows(itertools.chain[Any]):
@@ -228,19 +241,13 @@ class Scan(ScanForms):
     def __init__(
         self,
         table: Table,
+        asked: ScanAsked,
         txn: Transaction | None = None,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        lock: str | None = None,
-        partitions: Sequence[str] | None = None,
-        where: Expression | Program | None = None,
-        by: ByIndex = NO_INDEX,
-        progress: Progress | None = None,
-        skip_locked: bool = False,
         failure: Failure | None = None,
         watch: Watch | None = None,
     ) -> None:
         """failure: of the store, which refuses rows after it was closed; None: the transaction or snapshot does so."""
+        columns, where, limit, lock, _, partitions, progress, index, lower, upper, prefix, reverse = asked
         names = None
         if partitions is not None:
             names = as_names(partitions, "partitions")
@@ -248,30 +255,29 @@ class Scan(ScanForms):
         if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 0):
             raise SchemaInvalid(f"limit must be a number of rows, got {limit!r}")
         self._table = table
+        self._asked = asked
         self._txn = txn
         self._columns = list(table.format.names) if columns is None else wanted_names(table.format, columns, HIDDEN)
         self._limit = limit
         self._lock = lock
         self._partitions = names
-        self._skip_locked = skip_locked
         self._plain = self._read = self._columns
         if columns is not None:
             self._plain = [name for name in self._columns if name not in HIDDEN]
             self._read = [name for name in self._columns if name not in _FROM_PLACES]
-        self._by = by
-        if by is not NO_INDEX:
-            by.check()
-            if by.name is not None:
-                self._index = table.index(by.name)
-                read = table.columns_of(self._index)
-                self._index_columns = [each.name for each in read] if read else self._index.definition.columns
-        self._where = where
+        is_unbounded = lower is upper is prefix is None
+        if index is not None:
+            self._index = table.index(index)
+            read = table.columns_of(self._index)
+            self._index_columns = [each.name for each in read] if read else self._index.definition.columns
+        elif not is_unbounded or reverse is not False:
+            asked.check()
         found = None
         if names is None and lock is None and self._plain == self._columns and not self._is_copied:
-            if where is not None and (by is NO_INDEX or by.is_unbounded):
-                found = select(table, where, self._columns, by.name)
-            elif where is None and by.name is not None and by.may_be_few(limit):
-                found = select_range(table, self._columns, by.name, by.lower, by.upper, by.prefix)
+            if where is not None and is_unbounded:
+                found = select(table, where, self._columns, index)
+            elif where is None and index is not None and asked.may_be_few():
+                found = select_range(table, self._columns, index, lower, upper, prefix)
             self._select = found
         if found is None or not found.is_sound:  # else nothing is wrong with bounds and condition
             self._key_range()
@@ -288,15 +294,15 @@ class Scan(ScanForms):
     def _key_range(self) -> KeyRange | None:
         """Return the bounds given for the named index, encoded when they are first needed."""
         if self._bounds is None and self._index is not None:
-            by = self._by
-            self._bounds = KeyRange(self._index.tree.shape, by.lower, by.upper, by.prefix)
+            asked = self._asked
+            self._bounds = KeyRange(self._index.tree.shape, asked.lower, asked.upper, asked.prefix)
         return self._bounds
 
     @property
     def _condition(self) -> Condition | None:
         """The condition, compiled when it is first needed."""
-        if self._compiled is None and self._where is not None:
-            self._compiled = Condition(self._table.definition, self._where)
+        if self._compiled is None and self._asked.where is not None:
+            self._compiled = Condition(self._table.definition, self._asked.where)
         return self._compiled
 
     def _check_usable(self) -> None:
@@ -328,7 +334,7 @@ class Scan(ScanForms):
             watch.note("scan", seconds, table=self._table.name, rows=rows, **self._way())
 
     def _way(self) -> dict[str, Any]:
-        index = {} if self._by.name is None else {"index": self._by.name}
+        index = {} if self._index is None else {"index": self._asked.index}
         return {"has_condition": self._condition is not None, **index}
 
     def _with_progress(self, found: Iterator[ScanBatch], progress: Progress) -> Iterator[ScanBatch]:
@@ -354,9 +360,8 @@ class Scan(ScanForms):
         names = [*columns, *(condition.names if condition else ())]
         is_only = self._answers_alone(names)
         most = limit if condition is None else None
-        found = scan_index(
-            table, self._txn, self._index, self._read_ranges(), names, is_only, self._by.reverse, most, self._numbers()
-        )
+        how = (names, is_only, self._asked.reverse, most, self._numbers())
+        found = scan_index(table, self._txn, self._index, self._read_ranges(), *how)
         return found if condition is None else accepted_batches(table, found, condition, limit)
 
     def _read_ranges(self) -> Sequence[Bounds]:
@@ -365,7 +370,7 @@ class Scan(ScanForms):
         assert self._index is not None and keys is not None
         if self._condition is None:
             return [Bounds(keys.low, keys.high)]
-        return ranges_in(self._table, self._index, keys, self._condition, self._by.reverse)
+        return ranges_in(self._table, self._index, keys, self._condition, self._asked.reverse)
 
     def _answers_alone(self, names: Sequence[str]) -> bool:
         """Whether the named index answers the scan without reading rows. A Program may read more than the columns."""
@@ -503,7 +508,12 @@ class Scan(ScanForms):
             raise SchemaInvalid(f"limit must be a number of groups, got {limit!r}")
         sorting = _sorting(list(keys), names, order, reverse)
         given = [argument(each) for each in keys.values()]
-        columns = self._pass(aggregate_groups, wanted, [each for each in given if each is not None], sorting, limit)
+
+        def grouped(*asked: Any) -> Any:
+            found, work = added_up(*asked)
+            return found.groups(work, sorting, limit)
+
+        columns = self._pass(grouped, wanted, [each for each in given if each is not None])
         return list(map(row_class(names)._make, zip(*columns, strict=True)))
 
     def _added_up(self, functions: Mapping[str, Any]) -> list[Any]:
@@ -597,7 +607,7 @@ class Scan(ScanForms):
             rows = sum(self._index.tree.estimate(*bounds) for bounds in self._read_ranges())
             if self._index.is_dropped:
                 raise self._index.gone()
-            given = {"lower": self._by.lower, "upper": self._by.upper, "prefix": self._by.prefix}
+            given = {name: getattr(self._asked, name) for name in ("lower", "upper", "prefix")}
             bounds = [{name: value for name, value in given.items() if value is not None}]
             is_only = not self._is_copied and self._answers_alone([*self._read, *judged])
             access = "index only" if is_only else "index"
@@ -670,14 +680,8 @@ class Scan(ScanForms):
 
     # --- rows ------------------------------------------------------------------------------------
     def __repr__(self) -> str:
-        by = self._by
-        given = {"columns": self._columns, "where": self._where, "limit": self._limit, "lock": self._lock}
-        given |= {"partitions": self._partitions, "index": by.name, "lower": by.lower, "upper": by.upper}
-        given |= {"prefix": by.prefix, "reverse": by.reverse or None, "skip_locked": self._skip_locked or None}
-        if self._columns == list(self._table.format.names):
-            del given["columns"]
-        said = [f"{name}={value!r}" for name, value in given.items() if value is not None]
-        return f"<tidemark scan of {self._table.name}{': ' if said else ''}{', '.join(said)}>"
+        columns = None if self._columns == list(self._table.format.names) else self._columns
+        return self._asked._replace(columns=columns, partitions=self._partitions).text(self._table.name)
 
     def _repr_html_(self) -> str | None:
         if self._lock is not None:
@@ -712,7 +716,7 @@ class Scan(ScanForms):
             txn.check()
             if not shows_others(txn, self._table):
                 txn = None
-        return found.rows(self._table, self._by.reverse, limit, txn)
+        return found.rows(self._table, self._asked.reverse, limit, txn)
 
     def _lists_of(self, found: Iterator[ScanBatch], wanted: list[str]) -> Generator[Iterable[Any], None, None]:
         """Yield the rows that were found for columns `wanted`."""
@@ -726,7 +730,7 @@ class Scan(ScanForms):
                 stop = min(start + LIST_ROWS, batch.count)
                 rows = plan.rows(batch.entries, batch.offsets, start, stop)
                 if rows is ...:
-                    part = ScanBatch(batch.entries, batch.offsets[start:stop], stop - start)
+                    part = batch.chosen(slice(start, stop))
                     rows = self._decoded_rows(part, wanted, has_images)
                 yield rows
 
@@ -773,8 +777,9 @@ class Scan(ScanForms):
     def _key_lists(self, key_names: list[str]) -> Iterator[Iterable[Any]]:
         """Yield the keys of rows that may be locked."""
         found = None
-        if self._where is not None and self._partitions is None and self._by.is_unbounded:
-            found = select(self._table, self._where, key_names, self._by.name)
+        asked = self._asked
+        if asked.where is not None and self._partitions is None and asked.is_unbounded:
+            found = select(self._table, asked.where, key_names, asked.index)
         most = None
         if self._limit is not None and self._limit + SPARE_KEYS <= SELECTED_MAX:
             most = self._limit + SPARE_KEYS
@@ -819,7 +824,7 @@ class Scan(ScanForms):
     def _lock_row(self, txn: Transaction, key: Any) -> tuple[Any, bool]:
         """Return (the row under its lock, None if it is gone or no longer accepted; whether it is the last one)."""
         condition = self._condition
-        if self._lock == "exclusive" and not self._skip_locked:
+        if self._lock == "exclusive" and not self._asked.skip_locked:
             row: Any = ...
             if condition is None:
                 row = locked(txn, self._table.name, key, None, self._table)
@@ -828,8 +833,8 @@ class Scan(ScanForms):
             if row is not ...:
                 return row, False
         if condition is None:
-            return row_operations.get(txn, self._table, key, self._lock, self._skip_locked), False
-        entry = row_operations.get_entry(txn, self._table, key, self._lock, self._skip_locked)
+            return row_operations.get(txn, self._table, key, self._lock, self._asked.skip_locked), False
+        entry = row_operations.get_entry(txn, self._table, key, self._lock, self._asked.skip_locked)
         if entry is None:
             return None, False
         verdict = run_one(condition.program, self._table, entry)[0]

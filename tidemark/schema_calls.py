@@ -30,59 +30,50 @@ from tidemark.engine.store.schema_changes import (
     with_wider_column,
     without_column,
 )
-from tidemark.handles import TableHandle
 from tidemark.recovery.local_checkpoint.writer import Progress
 from tidemark.replication.settings import system_tables
-from tidemark.shared_calls import StoreReads, TableCreation
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
-    from tidemark.recovery.system_restart.restart import Opened
 
 _log = logging.getLogger("tidemark")
 
 
-@types_memory_errors("__getitem__", read_only=("__getitem__", "tablespaces"))
-class SchemaCalls(StoreReads, TableCreation[TableHandle]):
-    """The schema calls of an open store: tables, partitions, indexes and tablespaces."""
+@types_memory_errors(read_only=("tablespaces",))
+class SchemaCalls:
+    """The schema calls of an open store, and its catalog."""
 
-    _made_by_name = system_tables.MADE_BY_NAME
-    _files: Files
-    _opened: Opened
-    _catalog_turn: threading.Lock
+    def __init__(self, store: Store, files: Files, directory: str | None, identity: tuple[bytes, int]) -> None:
+        """directory: of the catalog; None: the store has none."""
+        self._store = store
+        self._files = files
+        self.catalog = None if directory is None else Catalog(files, directory, *identity)
+        self._turn = threading.Lock()
 
-    def create_replication_table(self) -> TableHandle:
-        """Create `mysql.ndb_replication`, empty. Its rows say how tables are logged and how conflicts are decided.
-
-        Durable on return: the table.
-
-        Raises: TableExists, MemoryExhausted.
-
-        Examples:
-            >>> db.create_replication_table()
-            <tidemark table mysql.ndb_replication: 0 rows of ...>
-        """
-        return self._create(system_tables.NDB_REPLICATION_TABLE)
-
-    def _create(self, definition: TableDefinition) -> TableHandle:
+    def create(self, definition: TableDefinition) -> Table:
+        """Create a table. Raises: as `Database.create_table`."""
         system_tables.refuse_wrong(definition)
-        table = self._made(definition)
-        if definition.name.endswith(EXCEPTIONS_SUFFIX):
-            self._warn_of_exceptions(definition)
-        return TableHandle(self._store, table, self)
-
-    def _made(self, definition: TableDefinition) -> Table:
         table = self._store.create_table(definition)
         self._refresh_catalog()
+        if definition.name.endswith(EXCEPTIONS_SUFFIX):
+            self._warn_of_exceptions(definition)
+        return table
+
+    def make_named(self, name: str) -> Table | None:
+        """Create a system table when it is first named."""
+        table = system_tables.make(self._store, name)
+        if table is not None:
+            self._refresh_catalog()
         return table
 
     def _warn_of_exceptions(self, definition: TableDefinition) -> None:
         """Log what is wrong with an exceptions table at its creation, before the first conflict needs it."""
         from tidemark.replication.settings.setup import check_exceptions
 
-        main = self._store.tables.get(definition.name.removesuffix(EXCEPTIONS_SUFFIX))
+        main = self._store.tables.by_name.get(definition.name.removesuffix(EXCEPTIONS_SUFFIX))
         for finding in check_exceptions(definition, None if main is None else main.definition):
             _log.warning("%s", finding.text)
 
@@ -106,7 +97,7 @@ class SchemaCalls(StoreReads, TableCreation[TableHandle]):
 
     # --- columns and names -----------------------------------------------------------------------
     def _alter(self, table: str, change: Callable[[TableDefinition], TableDefinition], column: str | None) -> None:
-        self.check_usable()
+        self._store.failure.check()
         system_tables.refuse_change(table)
         change_columns(self._store, table, change, column)
         self._refresh_catalog()
@@ -315,17 +306,6 @@ class SchemaCalls(StoreReads, TableCreation[TableHandle]):
         self._store.drop_index(table, name)
         self._refresh_catalog()
 
-    def _make_named(self, name: str) -> Table | None:
-        """Create a system table when it is first named."""
-        table = system_tables.make(self._store, name)
-        if table is not None:
-            self._refresh_catalog()
-        return table
-
-    def __getitem__(self, name: str) -> TableHandle:
-        self.check_usable()
-        return TableHandle(self._store, self._store.table(name), self)
-
     def create_tablespace(
         self,
         name: str,
@@ -396,26 +376,22 @@ class SchemaCalls(StoreReads, TableCreation[TableHandle]):
             >>> db.tablespaces()
             ['archive']
         """
-        self.check_usable()
+        self._store.failure.check()
         return sorted(self._store.space.by_name)
 
-    def _catalog(self) -> Catalog | None:
-        return None if self._directory is None else Catalog(self._files, self._directory, *self._opened.identity)
-
     def _definitions(self) -> list[TableDefinition]:
-        definitions = [table.definition for table in list(self._store.tables.values())]
+        definitions = [table.definition for table in list(self._store.tables.by_name.values())]
         return sorted(definitions, key=lambda each: each.table_id)
 
-    def _open_catalog(self) -> None:
+    def open_catalog(self) -> None:
         """Rebuild the catalog unless it agrees with what the restart found. It is a cache: if it cannot be read, the
         store opens anyway.
         """
-        catalog = self._catalog()
-        if catalog is None:
+        if self.catalog is None:
             return
         self._files.read_errors_latch = False
         try:
-            if catalog.read()[1] == self._definitions():
+            if self.catalog.read()[1] == self._definitions():
                 return
         except CatalogDamaged as error:
             _log.info("catalog rebuilt: %s", error)
@@ -425,13 +401,12 @@ class SchemaCalls(StoreReads, TableCreation[TableHandle]):
 
     def _refresh_catalog(self) -> None:
         """Update the LMDB catalog. It is a cache, so a failure is only logged (D15)."""
-        catalog = self._catalog()
-        if catalog is None:
+        if self.catalog is None:
             return
-        with self._catalog_turn:
+        with self._turn:
             # LMDB takes a path, which must still lead to this store (F80).
             self._files.check_place()
             try:
-                catalog.rewrite(self._store.log.durable_lsn, self._definitions())
+                self.catalog.rewrite(self._store.log.durable_lsn, self._definitions())
             except (CatalogDamaged, StorageFull, TooManyFiles, Rejected) as error:
                 _log.warning("catalog not written, it will be rebuilt: %s", error)

@@ -5,9 +5,10 @@ Each method finds the table and calls the engine.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from tidemark.calls import has_calls_of
 from tidemark.derived import of_table
@@ -26,25 +27,18 @@ from tidemark.engine.schema.types_base import shown
 from tidemark.engine.table.table import Table
 from tidemark.engine.txn.own_view import OwnView
 from tidemark.engine.txn.transaction import Transaction as EngineTransaction
-from tidemark.scans import Progress, Scan, by_index
+from tidemark.scans import Progress, Scan, ScanAsked, asked_of
 from tidemark.table_reads import TableReads, Where
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+S = TypeVar("S")
 Lock = Literal["shared", "exclusive"] | None
 Isolation = Literal["read committed", "snapshot"]
 READ_COMMITTED: Isolation = "read committed"
 SNAPSHOT: Isolation = "snapshot"
 _LOCKS = (None, "shared", "exclusive")
-
-
-def check_lock(lock: Lock, skip_locked: bool = False) -> None:
-    """Raises: SchemaInvalid for an unknown kind of lock, and for `skip_locked` without a lock."""
-    if lock not in _LOCKS:
-        raise SchemaInvalid(f"lock must be None, 'shared' or 'exclusive', got {lock!r}")
-    if skip_locked and lock is None:
-        raise SchemaInvalid("skip_locked leaves out rows whose lock is held; give lock='exclusive' or 'shared' too")
 
 
 def is_own_view(isolation: Isolation) -> bool:
@@ -54,10 +48,87 @@ def is_own_view(isolation: Isolation) -> bool:
     return isolation == SNAPSHOT
 
 
+@types_memory_errors()
+class TransactionReads(Generic[S]):
+    """The calls of a transaction, of this process or of another one, that make a scan of a table."""
+
+    __slots__ = ()
+
+    def _check_lock(self, lock: Lock, skip_locked: bool = False) -> None:
+        """Raises: SchemaInvalid for an unknown kind of lock, and for `skip_locked` without a lock."""
+        if lock not in _LOCKS:
+            raise SchemaInvalid(f"lock must be None, 'shared' or 'exclusive', got {lock!r}")
+        if skip_locked and lock is None:
+            raise SchemaInvalid("skip_locked leaves out rows whose lock is held; give lock='exclusive' or 'shared' too")
+
+    @abstractmethod
+    def _scan(self, table: str, asked: ScanAsked) -> S:
+        """Return the scan of a table. Raises: TransactionEnded, WrongThread, StoreFailed; as the scan."""
+
+    def scan(
+        self,
+        table: str,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        lock: Lock = None,
+        partitions: Sequence[str] | None = None,
+        where: Where = None,
+        *,
+        index: str | None = None,
+        lower: Any = None,
+        upper: Any = None,
+        prefix: Any = None,
+        reverse: bool = False,
+        progress: Progress | None = None,
+        skip_locked: bool = False,
+    ) -> S:
+        """Return a scan of the table: the rows as committed when the scan begins, with the changes of this transaction.
+
+        Iterate over it for rows, or use the other calls of `Scan`. With a lock, each row is checked again once it is
+        locked. Changes that this transaction makes while a scan by an index is open are not seen by that scan.
+
+        Args:
+            lock: "shared" or "exclusive": lock each row until the transaction ends.
+            partitions: Read only these partitions.
+            where: An expression or `Program`: read only rows that it accepts; `limit` counts these.
+            index: This and the arguments up to `progress` are those of `TableHandle.scan`.
+            skip_locked: With a lock: leave out rows whose lock another transaction holds, without a wait. `limit`
+                counts the rows that this scan has locked and returned.
+
+        Raises: as `TableHandle.scan`; as `get` with a lock; SchemaInvalid for an unknown `lock`, and for `skip_locked`
+        without a lock.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     for row in txn.scan("item", where=tm.col("stock") > 0, lock="exclusive"):
+            ...         changed = txn.update("item", row.id, {"stock": row.stock - 1})
+            >>> db["item"].scan().sum("stock")
+            13
+        """
+        if lock is not None or skip_locked:
+            self._check_lock(lock, skip_locked)
+        given = (columns, where, limit, lock, skip_locked, partitions, progress, index, lower, upper, prefix, reverse)
+        return self._scan(table, asked_of(given))
+
+    # calls: python -m tools.make_faces
+    explain = of_table(TableReads.explain)
+    count = of_table(TableReads.count)
+    sum = of_table(TableReads.sum)
+    min = of_table(TableReads.min)
+    max = of_table(TableReads.max)
+    mean = of_table(TableReads.mean)
+    aggregate = of_table(TableReads.aggregate)
+    to_arrow = of_table(TableReads.to_arrow)
+    to_pandas = of_table(TableReads.to_pandas)
+    to_polars = of_table(TableReads.to_polars)
+    to_numpy = of_table(TableReads.to_numpy)
+    # end of calls
+
+
 # Calls of one row handle a MemoryError themselves: a wrapper's extra call would take a tenth of their time.
 @has_calls_of("transaction")
 @types_memory_errors(exclude=("get", "insert", "write", "update", "delete"))
-class Transaction(EngineTransaction):
+class Transaction(TransactionReads[Scan], EngineTransaction):
     """An open transaction, for the thread that made it. `with` commits at the end and rolls back on an exception. After
     that commit the changes are durable with `durability="commit"`, and if there are none, what was read. It begins at
     its first change or lock, at a savepoint, or when its `txid` is asked for. One that has begun and is dropped before
@@ -88,16 +159,13 @@ class Transaction(EngineTransaction):
 
     owner: object  # the Database, which stays open while the transaction is
 
-    def _check_lock(self, lock: Lock, skip_locked: bool = False) -> None:
-        check_lock(lock, skip_locked)
-
-    def _scan_class(self, lock: Lock) -> type[Scan]:
-        """Return the scan that `scan` creates; transactions that track their reads have a subclass."""
-        return Scan
-
     def _found(self, table: str | Table) -> Table:
         """Return a table by its name. A handle has found its table before."""
-        return table if isinstance(table, Table) else self.store.table(table)
+        return table if isinstance(table, Table) else self.store.tables.named(table)
+
+    def _scan(self, table: str, asked: ScanAsked) -> Scan:
+        self.check()
+        return Scan(self._found(table), asked, self)
 
     def insert(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
         """Insert one row.
@@ -120,7 +188,7 @@ class Transaction(EngineTransaction):
         try:
             if change(self, table, MODE_INSERT, row):
                 return
-            row_operations.insert(self, found := self.store.table(table), row)
+            row_operations.insert(self, found := self.store.tables.named(table), row)
             keep_plan(found)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
@@ -139,7 +207,7 @@ class Transaction(EngineTransaction):
         try:
             if change(self, table, MODE_WRITE, row):
                 return
-            row_operations.write(self, found := self.store.table(table), row)
+            row_operations.write(self, found := self.store.tables.named(table), row)
             keep_plan(found)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
@@ -186,7 +254,7 @@ class Transaction(EngineTransaction):
                         return row
             elif self.thread == get_ident() and not self.is_ended and store.failure.first is None:
                 try:
-                    found = store.tables.get(table) or store.tables.get(store.qualified.get(table, ""))
+                    found = store.tables.known.get(table)
                 except TypeError:  # an unhashable object, which the general path refuses
                     found = None
                 if found is not None and found.plan is not None and not found.is_dropped:
@@ -197,7 +265,7 @@ class Transaction(EngineTransaction):
                         row = plan.unique_seen(self, key, index)
                     if row is not ...:
                         return row
-            named = store.table(table)
+            named = store.tables.named(table)
             if index is not None:
                 row = unique_calls.get(self, named, key, index, lock, skip_locked)
             else:
@@ -245,7 +313,7 @@ class Transaction(EngineTransaction):
             )
             if status:
                 return status == DONE
-            found = self.store.table(table)
+            found = self.store.tables.named(table)
             if index is not None:
                 is_changed = unique_calls.update(self, found, key, changes, where, index)
             else:
@@ -271,7 +339,7 @@ class Transaction(EngineTransaction):
             )
             if status:
                 return status == DONE
-            found = self.store.table(table)
+            found = self.store.tables.named(table)
             if index is not None:
                 is_deleted = unique_calls.delete(self, found, key, where, index)
             else:
@@ -454,67 +522,6 @@ class Transaction(EngineTransaction):
         if index is not None:
             return unique_calls.get_many(self, self._found(table), keys, columns, index, lock)
         return key_columns.get_many(self._found(table), keys, columns, self, lock)
-
-    def scan(
-        self,
-        table: str,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        lock: Lock = None,
-        partitions: Sequence[str] | None = None,
-        where: Where = None,
-        *,
-        index: str | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        prefix: Any = None,
-        reverse: bool = False,
-        progress: Progress | None = None,
-        skip_locked: bool = False,
-    ) -> Scan:
-        """Return a scan of the table: the rows as committed when the scan begins, with the changes of this transaction.
-
-        Iterate over it for rows, or use the other calls of `Scan`. With a lock, each row is checked again once it is
-        locked. Changes that this transaction makes while a scan by an index is open are not seen by that scan.
-
-        Args:
-            lock: "shared" or "exclusive": lock each row until the transaction ends.
-            partitions: Read only these partitions.
-            where: An expression or `Program`: read only rows that it accepts; `limit` counts these.
-            index: This and the arguments up to `progress` are those of `TableHandle.scan`.
-            skip_locked: With a lock: leave out rows whose lock another transaction holds, without a wait. `limit`
-                counts the rows that this scan has locked and returned.
-
-        Raises: as `TableHandle.scan`; as `get` with a lock; SchemaInvalid for an unknown `lock`, and for `skip_locked`
-        without a lock.
-
-        Examples:
-            >>> with db.transaction() as txn:
-            ...     for row in txn.scan("item", where=tm.col("stock") > 0, lock="exclusive"):
-            ...         changed = txn.update("item", row.id, {"stock": row.stock - 1})
-            >>> db["item"].scan().sum("stock")
-            13
-        """
-        if lock is not None or skip_locked:
-            self._check_lock(lock, skip_locked)
-        self.check()
-        by = by_index(index, lower, upper, prefix, reverse)
-        kind = self._scan_class(lock)
-        return kind(self._found(table), self, columns, limit, lock, partitions, where, by, progress, skip_locked)
-
-    # calls: python -m tools.make_faces
-    explain = of_table(TableReads.explain)
-    count = of_table(TableReads.count)
-    sum = of_table(TableReads.sum)
-    min = of_table(TableReads.min)
-    max = of_table(TableReads.max)
-    mean = of_table(TableReads.mean)
-    aggregate = of_table(TableReads.aggregate)
-    to_arrow = of_table(TableReads.to_arrow)
-    to_pandas = of_table(TableReads.to_pandas)
-    to_polars = of_table(TableReads.to_polars)
-    to_numpy = of_table(TableReads.to_numpy)
-    # end of calls
 
 
 class SnapshotTransaction(OwnView, Transaction):

@@ -277,14 +277,14 @@ class StoreReads(TableLookup[TableHandle], Closable):
             ['main.item']
         """
         self.check_usable()
-        names = list(self._store.tables)
+        names = list(self._store.tables.by_name)
         if not system:
             return sorted(name for name in names if not is_system_table(name))
         return sorted({*names, *self._made_by_name})
 
     def __contains__(self, name: object) -> bool:
         self.check_usable()
-        return names_one_of(name, self._store.tables) or names_one_of(name, self._made_by_name)
+        return names_one_of(name, self._store.tables.by_name) or names_one_of(name, self._made_by_name)
 
     def __repr__(self) -> str:
         place = "in memory" if self._directory is None else repr(self._directory)
@@ -294,7 +294,7 @@ class StoreReads(TableLookup[TableHandle], Closable):
     def _repr_html_(self) -> str | None:
         if self._failure.first is not None:
             return None
-        held = self._store.tables
+        held = self._store.tables.by_name
         shown = [held[name] for name in self.tables() if name in held][:TABLES_SHOWN]
         rows = [(each.name, f"{each.count():,}", short(each.format.names)) for each in shown]
         return html_table(repr(self), ("table", "rows", "columns"), rows)

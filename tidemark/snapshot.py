@@ -11,9 +11,8 @@ from tidemark.display import TABLES_SHOWN, html_table, short
 from tidemark.engine.access import snapshot as engine_snapshot
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import decode_entries
+from tidemark.engine.access.index_scans import IndexScan
 from tidemark.engine.access.scan_batch import ScanBatch
-from tidemark.engine.access.snapshot_index import SnapshotIndexScan
-from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.index.unique_keys import one_key
@@ -24,8 +23,8 @@ from tidemark.engine.queries.program_scans import accepted_batches, is_decided, 
 from tidemark.engine.queries.unique_calls import encode_keys as encode_unique_keys
 from tidemark.engine.rows.columnar import encode_keys
 from tidemark.engine.schema.names import is_system_table, names_one_of
-from tidemark.scans import NO_INDEX, ByIndex, Progress, Scan
-from tidemark.table_reads import TableReads, Where
+from tidemark.scans import Progress, Scan, ScanAsked
+from tidemark.table_reads import TableReads
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 @has_calls_of("snapshot")
 @types_memory_errors("__getitem__", "__contains__")
-class Snapshot(engine_snapshot.Snapshot, Closable):
+class Snapshot(engine_snapshot.Snapshot):
     """All tables of a store as at the end of one epoch; use it with `with`. Any thread may read it.
 
     Writers continue and never wait for it. Old versions of rows that they change are kept in `snapshot_memory`. Past
@@ -114,20 +113,11 @@ class SnapshotScan(Scan):
 
     _is_copied = True
 
-    def __init__(
-        self,
-        snapshot: Snapshot,
-        table: Table,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        partitions: Sequence[str] | None = None,
-        where: Where = None,
-        by: ByIndex = NO_INDEX,
-        progress: Progress | None = None,
-    ) -> None:
-        super().__init__(table, None, columns, limit, None, partitions, where, by, watch=snapshot.store.watch)
+    def __init__(self, snapshot: Snapshot, table: Table, asked: ScanAsked) -> None:
+        super().__init__(table, asked, watch=snapshot.store.watch)
         self._snapshot = snapshot
-        self._progress = progress
+        # Reported where pages are read, not after each batch.
+        self._progress, self._on_rows = self._on_rows, None
 
     def _found(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
         table, condition = self._table, self._condition
@@ -161,7 +151,7 @@ class SnapshotScan(Scan):
     def _chosen(self, choice: Lookup | Choice, columns: Sequence[str]) -> Iterator[ScanBatch] | None:
         """Yield the rows of the keys or ranges of a choice, before the condition is tested; None: use a full scan."""
         if isinstance(choice, Choice):
-            return self._ranges(choice, columns)
+            return self._by_index(choice.index, choice.ranges, None, columns)
         numbers = self._table.numbers_of(self._partitions)
         found = look_up_in(self._snapshot, self._table, choice, columns, numbers)
         return found if found is None or self._progress is None else self._noted(found, self._progress)
@@ -173,16 +163,13 @@ class SnapshotScan(Scan):
             meter.done += batch.count
             meter.advance(0)
 
-    def _ranges(self, choice: Choice, columns: Sequence[str]) -> Iterator[ScanBatch]:
-        return self._by_index(choice.index, choice.ranges, None, columns)
-
     def _by_index(
         self, index: StoredIndex, ranges: Sequence[Bounds], limit: int | None, columns: Sequence[str]
     ) -> Iterator[ScanBatch]:
         """Yield the rows of disjoint ranges; a `limit` needs a single range."""
         for bounds in ranges:
-            place = (self._snapshot, self._table, index, bounds, self._by.reverse)
-            yield from SnapshotIndexScan(*place, limit, columns, self._progress, self._numbers()).batches()
+            place = (self._snapshot, self._table, index, bounds, self._asked.reverse)
+            yield from IndexScan(*place, limit, columns, self._numbers(), self._progress).batches()
 
     def _rows_of(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
         """Yield the rows before the condition is applied."""
@@ -192,7 +179,7 @@ class SnapshotScan(Scan):
         numbers = table.numbers_of(self._partitions)
         if condition is not None:
             numbers = condition.numbers(table, self._partitions)
-        return snapshot_reads.scan(self._snapshot, table, columns, limit, numbers, self._progress)
+        return snapshot_reads.scan(self._snapshot, table, columns, limit, numbers, progress=self._progress)
 
     def count(self, column: str | Expression | None = None) -> int:
         """Return the number of rows; with a column, of rows that have no NULL in it."""
@@ -266,11 +253,9 @@ class SnapshotTable(TableReads):
             found = snapshot_reads.read_keys(self._snapshot, table, encoded, table.format.needs_disk(columns))
         return decode_entries(table.format, *found, columns)
 
-    def _scan(
-        self, columns: Any, limit: Any, partitions: Any, where: Where, by: ByIndex, progress: Any
-    ) -> SnapshotScan:
+    def _scan(self, asked: ScanAsked) -> SnapshotScan:
         self._snapshot.check()
-        return SnapshotScan(self._snapshot, self._table, columns, limit, partitions, where, by, progress)
+        return SnapshotScan(self._snapshot, self._table, asked)
 
     def __len__(self) -> int:
         return self.scan().count()

@@ -24,7 +24,7 @@ from tidemark.engine.disk.matrix_layout import (
     MX_RESERVED_WORDS,
 )
 from tidemark.engine.memory.arena_layout import DISK_CLASSES, F_TABLESPACE, MATRIX_ROWS, PAGE_BYTES
-from tidemark.handles import index_counters
+from tidemark.handles import table_counters
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
@@ -53,7 +53,7 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
             "running": None if lcp.progress is None else dict(zip(("rows", "of"), lcp.progress, strict=True)),
         },
         "disk": store.disk.counters(),
-        "disk_full": store.shortage.reason,
+        "disk_full": store.resources.shortage.reason,
         "locks": store.locks.counters(),
         "memory": {
             "data_memory_bytes": store.options.data_memory_bytes,
@@ -62,15 +62,12 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
         },
         "snapshots": store.snapshots.counters(),
         "delete_log": None if store.deletes is None else store.deletes.counters(),
-        "tables": {
-            table.name: {"id": table.table_id, "rows": table.count(), **index_counters(table)}
-            for table in list(store.tables.values())
-        },
+        "tables": table_counters(list(store.tables.by_name.values())),
         "tablespaces": store.space.counters(),
         "transactions": {
             "open": len(store.locks.by_slot),
-            "holders": store.holders(),
-            "commit_seconds": store.commit_seconds.to_dict(),
+            "holders": store.locks.holders(),
+            "commit_seconds": store.resources.commit_seconds.to_dict(),
         },
         "spool": store.spools.counters(),
     }
@@ -84,12 +81,12 @@ def space_report(store: Store) -> dict[str, Any]:
     of extents.
     """
     holder = object()
-    store.pin(holder)  # tables dropped in the meantime keep their extents
+    store.users.pin(holder)  # tables dropped in the meantime keep their extents
     try:
-        tables = sorted(store.tables.values(), key=lambda table: table.name)
+        tables = sorted(store.tables.by_name.values(), key=lambda table: table.name)
         found = {table.name: _table_report(store, table) for table in tables if _is_on_disk(store, table)}
     finally:
-        store.unpin(holder)
+        store.users.unpin(holder)
     return {"tablespaces": store.space.counters(), "tables": found}
 
 

@@ -15,7 +15,7 @@ from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.schema.types_base import shown
-from tidemark.scans import By, ByIndex, Progress, Scan, by_index, grouping
+from tidemark.scans import By, Progress, Scan, ScanAsked, asked_of, grouping
 
 if TYPE_CHECKING:
     import polars as pl
@@ -142,14 +142,14 @@ class TableReads(ABC):
             >>> db["item"].scan(where=tm.col("name").isin(["pen", "bag"])).sum("stock")
             10
         """
-        by = by_index(index, lower, upper, prefix, reverse)
+        given = (columns, where, limit, None, False, partitions, progress, index, lower, upper, prefix, reverse)
         try:
-            return self._scan(columns, limit, partitions, where, by, progress)
+            return self._scan(asked_of(given))
         except MemoryError as error:
             raise memory_error(error) from error
 
     @abstractmethod
-    def _scan(self, columns: Any, limit: Any, partitions: Any, where: Where, by: ByIndex, progress: Any) -> Scan: ...
+    def _scan(self, asked: ScanAsked) -> Scan: ...
 
     @described(Scan.explain, of_scan)
     def explain(self, /, columns: Sequence[str] | None = None, where: Where = None, **options: Any) -> dict[str, Any]:

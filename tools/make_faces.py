@@ -19,10 +19,14 @@ CHANGES = (Kind.CHANGE, Kind.BULK)
 # By file, class and face: which kinds of calls are made from which others. {} is the name, {unsent} the arguments that
 # cannot be sent.
 LINES: dict[tuple[str, str, str], dict[tuple[Kind, ...], str]] = {
-    ("tidemark/session.py", "Transaction", "transaction"): {(Kind.QUERY,): "of_table(TableReads.{})"},
+    ("tidemark/database.py", "Database", "store"): {
+        (Kind.SCHEMA,): 'passed(SchemaCalls.{}, "_schema")',
+        (Kind.FILES,): 'passed(LoadCalls.{}, "_loads")',
+    },
+    ("tidemark/session.py", "TransactionReads", "transaction"): {(Kind.QUERY,): "of_table(TableReads.{})"},
     ("tidemark/handles.py", "TableHandle", "table"): {CHANGES: "own_transaction(Transaction.{})"},
     ("tidemark/typed_rows.py", "TypedTable", "typed table"): {
-        (*CHANGES, Kind.QUERY, Kind.PUSHED, Kind.PARTS): "passed(TableHandle.{})"
+        (*CHANGES, Kind.QUERY, Kind.PUSHED, Kind.PARTS): 'passed(TableHandle.{}, "handle")'
     },
     ("tidemark/remote/table.py", "RemoteTable", "remote table"): {
         (*CHANGES, Kind.LOOKUP, Kind.PARTS): "forwarded(TableHandle.{})"
@@ -33,18 +37,13 @@ LINES: dict[tuple[str, str, str], dict[tuple[Kind, ...], str]] = {
     ("tidemark/remote/transaction.py", "RemoteTransaction", "remote transaction"): {
         (Kind.CHANGE, Kind.LOOKUP): "forwarded(Transaction.{})",
         (Kind.BULK,): "batched(Transaction.{})",
-        (Kind.QUERY,): "of_table(TableReads.{})",
     },
     ("tidemark/remote/scan.py", "RemoteScan", "remote scan"): {(Kind.ANSWER,): "forwarded(Scan.{})"},
     ("tidemark/remote/database.py", "RemoteDatabase", "remote store"): {
         (Kind.SCHEMA, Kind.NAMES, Kind.PRIMARY, Kind.NODE): "forwarded(Database.{}{unsent})"
     },
-    ("tidemark/aio.py", "Table", "awaited table"): {
-        (*CHANGES, Kind.LOOKUP, Kind.QUERY, Kind.PARTS): "Awaited(TableHandle.{})"
-    },
-    ("tidemark/aio.py", "SnapshotTable", "awaited snapshot table"): {
-        (Kind.LOOKUP, Kind.QUERY): "Awaited(SyncSnapshotTable.{})"
-    },
+    ("tidemark/aio.py", "_Reads", "awaited snapshot table"): {(Kind.LOOKUP, Kind.QUERY): "Awaited(TableReads.{})"},
+    ("tidemark/aio.py", "Table", "awaited table"): {(*CHANGES, Kind.PARTS): "Awaited(TableHandle.{})"},
     ("tidemark/aio.py", "Transaction", "awaited transaction"): {
         (*CHANGES, Kind.LOOKUP, Kind.QUERY, Kind.END): "Awaited(SyncTransaction.{})"
     },

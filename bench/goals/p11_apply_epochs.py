@@ -75,7 +75,7 @@ def _writer(context: Context, name: str) -> tuple[LogFolder, BinlogWriter]:
 def write_rows(context: Context, source: tm.Database) -> LogFolder:
     """A binlog that inserts all rows, for a server that has none."""
     log, writer = _writer(context, "p11-first")
-    table = source.parts.store.table(TABLE)
+    table = source.parts.store.tables.named(TABLE)
     plans = TablePlans(table.format)
     writer.begin([plans])
     for batch in scan(table, None):
@@ -89,8 +89,8 @@ def write_rows(context: Context, source: tm.Database) -> LogFolder:
 def write_log(context: Context, source: tm.Database, epochs: int, rows: int) -> tuple[LogFolder, list[Position]]:
     """A binlog of epochs that update `rows` random rows each: (where it is, where each epoch ends)."""
     log, writer = _writer(context, "p11-log")
-    plans = TablePlans(source.parts.store.table(TABLE).format)
-    status = TablePlans(source.parts.store.table(NDB_APPLY_STATUS).format)
+    plans = TablePlans(source.parts.store.tables.named(TABLE).format)
+    status = TablePlans(source.parts.store.tables.named(NDB_APPLY_STATUS).format)
     ends = [writer.end]
     for epoch in range(1, epochs + 1):
         writer.begin([plans], _status(status, epoch))
@@ -113,7 +113,7 @@ def _status(plans: TablePlans, epoch: int) -> RowBatch:
 
 def _images(source: tm.Database, keys: np.ndarray, epoch: int) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
     """(words, offsets) of rows before and after an epoch's change."""
-    table = source.parts.store.table(TABLE)
+    table = source.parts.store.tables.named(TABLE)
     encoded = encode_keys(table.format, {"id": keys})
     before = read_keys(table, encoded, None, False)[:2]
     changes = {"id": keys, "b": np.full(keys.size, float(epoch)), "ts": np.full(keys.size, epoch)}

@@ -1,4 +1,4 @@
-"""Kernels under the calls of a transaction: put_rows, touch_int_key, commit_plain; and get_many as a whole."""
+"""Kernels under the calls of a transaction: put_rows, touch_rows, commit_plain; and get_many as a whole."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidemark.engine.memory.arena_layout import MODE_INSERT, MODE_UPDATE, OK, ST
 from tidemark.engine.rows.column_input import to_columns
 from tidemark.engine.rows.columnar import encode_rows
 from tidemark.engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
-from tidemark.engine.txn.operations_kernels import put_rows, touch_int_key
+from tidemark.engine.txn.operations_kernels import put_rows, touch_rows
 
 BATCH = 1_000
 KEYS = 200
@@ -30,7 +30,7 @@ def test_put_rows_of_a_thousand_new_rows(benchmark: Any, database: Any, table: A
     sort_by_fragment(hashes, BATCH, fragments, order, np.empty(fragments + 1, dtype=np.int64))
 
     def setup() -> tuple[tuple[Any], dict[str, Any]]:
-        txn = database.parts.store.begin()
+        txn = database.parts.store.transactions.begin()
         txn.grow(2 * encoded.images.size)
         return (txn,), {}
 
@@ -54,20 +54,28 @@ def test_get_many_of_ten_thousand_random_keys(benchmark: Any, table: Any) -> Non
     assert found.column("id").to_numpy().tolist() == keys.tolist()
 
 
-def _random_keys() -> list[int]:
-    return [int(key) for key in np.random.default_rng(SEED).permutation(ROWS)[:KEYS]]
+def _random_keys() -> list[Any]:
+    return list(np.random.default_rng(SEED).permutation(ROWS)[:KEYS, None])
 
 
-def test_touch_int_key_of_two_hundred_rows(benchmark: Any, database: Any, table: Any) -> None:
+def _touch(txn: Any, handle: int, key: Any) -> None:
+    place = (txn.mem, handle, txn.desc, txn.buf, key, NOTHING, 1, 0, 1)
+    assert touch_rows(*place, MODE_UPDATE, NOTHING) == OK
+
+
+def test_touch_rows_of_two_hundred_rows(benchmark: Any, database: Any, table: Any) -> None:
     keys = _random_keys()
     handle = table.table.handle
 
     def touch(txn: Any) -> None:
         for key in keys:
-            assert touch_int_key(txn.mem, handle, txn.desc, txn.buf, key, MODE_UPDATE) > 0
+            _touch(txn, handle, key)
 
     benchmark.pedantic(
-        touch, setup=lambda: ((database.parts.store.begin(),), {}), teardown=lambda txn: txn.rollback(), rounds=500
+        touch,
+        setup=lambda: ((database.parts.store.transactions.begin(),), {}),
+        teardown=lambda txn: txn.rollback(),
+        rounds=500,
     )
     benchmark.extra_info["rows"] = KEYS
 
@@ -79,8 +87,8 @@ def test_commit_plain_of_two_hundred_one_row_updates(benchmark: Any, database: A
     def setup() -> tuple[tuple[Any], dict[str, Any]]:
         transactions = []
         for key in keys:
-            txn = database.parts.store.begin()
-            assert touch_int_key(txn.mem, handle, txn.desc, txn.buf, key, MODE_UPDATE) > 0
+            txn = database.parts.store.transactions.begin()
+            _touch(txn, handle, key)
             transactions.append(txn)
         return (transactions,), {}
 

@@ -70,7 +70,7 @@ def test_replay_group_of_twenty_thousand_updates(benchmark: Any, database: Any, 
     database.sync()
     reader = LogReader(database.parts.files, log.geometry, database.parts.opened.identity[0], log.handles)
     groups = list(reader.groups(lsn, sequence))
-    directory = store.directory()
+    directory = store.tables.directory()
 
     def replay() -> int:
         done = 0

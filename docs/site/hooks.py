@@ -39,6 +39,7 @@ RETURNED = (
 KEPT: dict[str, set[str]] = {
     "engine.txn.transaction.Transaction": {"txid", "commit", "rollback", "savepoint"},
     "engine.access.snapshot.Snapshot": {"close"},
+    "engine.txn.views.View": {"close"},
     "engine.schema.types_base.ColumnType": set(),
     "engine.schema.types.Decimal": {"precision", "scale"},
     "engine.schema.types.Enum": {"__init__"},

@@ -6,42 +6,18 @@ Batches are validated and encoded whole before the first row is changed; kernels
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.disk_reading import grown
-from tidemark.engine.access.reads_kernels import lock_found, read_rows
-from tidemark.engine.access.row_operations import check_released, is_new, no_partition, refused, settle
-from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, ScanBatch
-from tidemark.engine.access.snapshot_reads import fragment_scan
-from tidemark.engine.base.errors import DuplicateKey, Rejected, RowNotFound
+from tidemark.engine.access.reads_kernels import read_rows
+from tidemark.engine.access.statuses import REFUSALS, check_released, is_locked, missing, row_refused, settle
 from tidemark.engine.log.redo_layout import OPERATION_WORDS
+from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import (
-    ENTRY_WORDS,
-    F_INDEX_COUNT,
-    MODE_DELETE,
-    MODE_INSERT,
-    MODE_LOCK,
-    MODE_UPDATE,
-    MODE_UPDATE_KEPT,
-    MODE_WRITE,
-    OK,
-    ST_ALTERED,
-    ST_CHANGED,
-    ST_DROPPED,
-    ST_DUPLICATE,
-    ST_MISSING,
-    ST_MORE,
-    ST_PARTITION,
-    ST_SPACE,
-    ST_UNIQUE,
-    X_ROW,
-    X_USED,
-)
 from tidemark.engine.memory.touch_ahead import TouchAhead
 from tidemark.engine.rows.column_input import Batch, rows_expected, to_columns
 from tidemark.engine.rows.column_output import decode_rows
@@ -50,13 +26,13 @@ from tidemark.engine.rows.columnar import EncodedKeys, EncodedRows, check_column
 from tidemark.engine.rows.key_hashes import hash_images, order_by_fragment
 from tidemark.engine.schema.partitions_layout import HH_FRAGMENTS
 from tidemark.engine.table.table import TableAltered
-from tidemark.engine.txn.operations_kernels import delete_disk_rows, put_disk_rows, put_rows, touch_rows
+from tidemark.engine.txn.operations_kernels import put_rows, touch_rows
 from tidemark.engine.txn.transaction import PAD_WORDS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidemark.engine.access.snapshot_reads import Shown
+    from tidemark.engine.access.scan_batch import ScanBatch
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.rows.row_format import RowFormat
     from tidemark.engine.table.table import Table
@@ -64,6 +40,7 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.views import View
 
 Progress = Callable[[int, int, str], None]
+P = ParamSpec("P")
 R = TypeVar("R")
 RESERVE_ROWS_MIN = 4_096  # per fragment
 PUT_SLICE_ROWS = 1_000  # about 200 µs per kernel call, which holds the GIL
@@ -74,12 +51,12 @@ READ_SLICE_ROWS = 2_000
 
 def insert_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
     """Insert rows; return how many. All or none. Raises: DuplicateKey (`row` is the position in `data`)."""
-    return _put_many(txn, table, data, MODE_INSERT, progress)
+    return _put_many(txn, table, data, a.MODE_INSERT, progress)
 
 
 def write_many(txn: Transaction, table: Table, data: Any, progress: Progress | None = None) -> int:
     """Insert rows or replace those with the same keys; return how many. All or none."""
-    return _put_many(txn, table, data, MODE_WRITE, progress)
+    return _put_many(txn, table, data, a.MODE_WRITE, progress)
 
 
 def _put_many(txn: Transaction, table: Table, data: Any, mode: int, progress: Progress | None) -> int:
@@ -91,7 +68,7 @@ def _put_many(txn: Transaction, table: Table, data: Any, mode: int, progress: Pr
             if not batch.columns.num_rows:
                 check_columns(table.format, batch.columns, needs_all=True)
                 continue
-            total += retry_if_altered(txn, table, _put_batch, batch, mode, expected - total, touched)
+            total += retried(_put_batch)(txn, table, batch, mode, expected - total, touched)
             if progress is not None:
                 progress(total, -1, "rows")
     return total
@@ -103,8 +80,8 @@ def _put_batch(txn: Transaction, table: Table, batch: Batch, mode: int, ahead: i
     _make_room(txn, table, encoded, ahead)
     if encoded.count:
         row_words = encoded.images.size // encoded.count + SLOT_WORDS
-        touched.begin(ahead * row_words if mode == MODE_INSERT else 0, txn.buf, txn.desc)
-    if mode == MODE_INSERT:
+        touched.begin(ahead * row_words if mode == a.MODE_INSERT else 0, txn.buf, txn.desc)
+    if mode == a.MODE_INSERT:
         _reserve_index(table, ahead)
     put_images(txn, table, encoded, mode, batch.first_row)
     return encoded.count
@@ -116,19 +93,24 @@ def _make_room(txn: Transaction, table: Table, encoded: EncodedRows, ahead: int)
     """
     images, count = encoded.images, encoded.count
     room = images.size + (count // 64 + 16) * OPERATION_WORDS
-    used = int(txn.mem[txn.desc + X_USED])
+    used = int(txn.mem[txn.desc + a.X_USED])
     if count and txn.buf.size < used + room <= txn.store.transaction_words - PAD_WORDS and txn.spool is None:
-        settle(txn, table, ST_SPACE, room, None, room * ahead // count)
+        settle(txn, table, a.ST_SPACE, room, None, room * ahead // count)
 
 
-def retry_if_altered(txn: Transaction, table: Table, call: Callable[..., R], *arguments: Any) -> R:
-    """Make a call, and repeat it for the newest version of the table if columns were added meanwhile."""
-    while True:
-        try:
-            with txn.savepoint():
-                return call(txn, table, *arguments)
-        except TableAltered:
-            table = table.newest
+def retried(call: Callable[Concatenate[Transaction, Table, P], R]) -> Callable[Concatenate[Transaction, Table, P], R]:
+    """Make a call in a savepoint, and repeat it for the newest version of the table if columns were added meanwhile."""
+
+    @wraps(call)
+    def repeated(txn: Transaction, table: Table, /, *arguments: P.args, **named: P.kwargs) -> R:
+        while True:
+            try:
+                with txn.savepoint():
+                    return call(txn, table, *arguments, **named)
+            except TableAltered:
+                table = table.newest
+
+    return repeated
 
 
 def _reserve_index(table: Table, rows: int) -> None:
@@ -137,7 +119,7 @@ def _reserve_index(table: Table, rows: int) -> None:
     if share < RESERVE_ROWS_MIN:
         return
     for fragment in table.fragments:
-        table.reserve_index(fragment, table.arena.word(fragment, F_INDEX_COUNT) + share)
+        table.reserve_index(fragment, table.arena.word(fragment, a.F_INDEX_COUNT) + share)
 
 
 def put_images(txn: Transaction, table: Table, encoded: EncodedRows, mode: int, first_row: int) -> None:
@@ -149,104 +131,76 @@ def put_images(txn: Transaction, table: Table, encoded: EncodedRows, mode: int, 
     images, offsets, count = encoded.images, encoded.offsets, encoded.count
     if count == 0:
         return
-    put_kernel: Any = put_rows
-    if table.format.has_disk:
-        put_kernel = put_disk_rows
-        if not offsets.size:
-            offsets = np.arange(count + 1, dtype=np.int64) * table.format.fixed_words
-    hashes, order = _hashed(table, images, offsets, count, mode, first_row)
+    if table.format.has_disk and not offsets.size:
+        offsets = np.arange(count + 1, dtype=np.int64) * table.format.fixed_words
+    hashes, order = _hashed(txn, table, images, offsets, count, mode, first_row)
     _make_room(txn, table, encoded, 0)
+    put_each(txn, table, images, offsets, order, hashes, count, mode, first_row)
+
+
+def put_each(
+    txn: Transaction,
+    table: Table,
+    images: Words,
+    offsets: Words,
+    order: Words,
+    hashes: Words,
+    count: int,
+    mode: int,
+    first_row: int | None,
+) -> None:
+    """Do `put_images` in the order given. first_row: None for a call of one row, which errors do not number."""
+    fixed_words = table.format.fixed_words
+    slice_rows = PUT_SLICE_ROWS // (1 + UNIQUE_SHARE * len(table.uniques))
     position = 0
     deadline: float | None = None
-    slice_rows = PUT_SLICE_ROWS // (1 + UNIQUE_SHARE * len(table.uniques))
     while position < count:
-        stop = min(position + slice_rows, count)
-        rows = (images, offsets, order, hashes, position, stop, mode | table.stamp)
-        status = put_kernel(txn.mem, table.handle, txn.desc, txn.buf, *rows)
-        if status == ST_ALTERED:
+        rows = (images, offsets, order, hashes, position, min(position + slice_rows, count), mode | table.stamp)
+        status = put_rows(txn.mem, table.handle, txn.desc, txn.buf, *rows)
+        if status == a.ST_ALTERED:
             raise TableAltered
-        position = int(txn.mem[txn.desc + X_ROW])
-        if status in (OK, ST_MORE):
+        position = int(txn.mem[txn.desc + a.X_ROW])
+        if status in (a.OK, a.ST_MORE):
             deadline = None
             continue
-        if status in (ST_DUPLICATE, ST_MISSING, ST_PARTITION, ST_UNIQUE):
-            row = int(order[position]) if order.size else position
-            if status == ST_UNIQUE:
-                at = int(offsets[row]) if offsets.size else row * table.format.fixed_words
-                raise refused(txn, table, images[at:], first_row + row)
-            raise _refused(table, images, offsets, row, first_row, status)
-        deadline = settle(txn, table, status, images.size // count + 4_096, deadline)
+        row = int(order[position]) if order.size else position
+        image = images[int(offsets[row]) if offsets.size else row * fixed_words :]
+        if status in REFUSALS:
+            raise row_refused(txn, table, status, image, None if first_row is None else first_row + row)
+        words, key = images.size // count + 4_096, None
+        if first_row is None:
+            words = images.size + 16
+            # The row whose lock stops the call may have another primary key, and the same key in a unique index.
+            key = None if table.uniques else table.format.decode_key(table.format.image_key(image))
+        deadline = settle(txn, table, status, words, deadline, key=key)
     if txn.view is not None and table.uniques:
-        starts = offsets[:count] if offsets.size else np.arange(count, dtype=np.int64) * table.format.fixed_words
+        starts = offsets[:count] if offsets.size else np.arange(count, dtype=np.int64) * fixed_words
         check_released(txn, table, images, starts)
 
 
-def _hashed(table: Table, images: Words, offsets: Words, count: int, mode: int, first_row: int) -> tuple[Words, Words]:
+def _hashed(
+    txn: Transaction, table: Table, images: Words, offsets: Words, count: int, mode: int, first_row: int
+) -> tuple[Words, Words]:
     """Return (hash of each image's key, order in which the rows are put: by fragment, or as given)."""
     header = table.hash_header
     key_words = 0 if table.format.key_in_var else table.format.key_words
     hashes, found = hash_images(header, key_words, images, offsets, count)
     if found != count:
-        raise _refused(table, images, offsets, found, first_row, ST_PARTITION if is_new(mode) else ST_MISSING)
+        image = images[int(offsets[found]) if offsets.size else found * table.format.fixed_words :]
+        status = a.ST_PARTITION if mode in (a.MODE_INSERT, a.MODE_WRITE) else a.ST_MISSING
+        raise row_refused(txn, table, status, image, first_row + found)
     fragments = int(header[HH_FRAGMENTS])
     # Keep the order of the batch: a row may take a unique key that an earlier row releases.
-    if fragments == 1 or (mode != MODE_INSERT and table.unique_columns):
+    if fragments == 1 or (mode != a.MODE_INSERT and table.unique_columns):
         return hashes, NOTHING
     return hashes, order_by_fragment(hashes, fragments)[0]
 
 
-def _refused(table: Table, images: Words, offsets: Words, row: int, first_row: int, status: int) -> Rejected:
-    at = int(offsets[row]) if offsets.size else row * table.format.fixed_words
-    end = int(offsets[row + 1]) if offsets.size else at + table.format.fixed_words
-    key = table.format.decode_key(table.format.image_key(images[at:end]))
-    if status == ST_PARTITION:
-        return no_partition(table, key, first_row + row)
-    if status == ST_DUPLICATE:
-        return DuplicateKey(
-            f"{table.name}: row {first_row + row} has key {table.format_key(key)}, which exists or appears twice in the"
-            " batch; nothing was inserted",
-            table=table.name,
-            key=key,
-            row=first_row + row,
-        )
-    return RowNotFound(
-        f"{table.name}: row {first_row + row}: no row has key {table.format_key(key)}; nothing was changed",
-        table=table.name,
-        key=key,
-        row=first_row + row,
-    )
-
-
-def touch_many(
-    txn: Transaction, table: Table, keys: EncodedKeys, mode: int, first_row: int, skips_missing: bool = False
-) -> None:
-    """Lock or delete rows by key. Raises: RowNotFound, unless keys without a row are skipped."""
-    position = 0
-    deadline: float | None = None
-    while position < keys.count:
-        stop = min(position + PUT_SLICE_ROWS, keys.count)
-        place = (txn.mem, table.handle, txn.desc, txn.buf, keys.keys, keys.key_offsets, keys.key_stride)
-        if mode == MODE_DELETE and table.format.has_disk:
-            status = delete_disk_rows(*place, position, stop)
-        else:
-            status = touch_rows(*place, position, stop, mode)
-        position = int(txn.mem[txn.desc + X_ROW])
-        if status == OK:
-            deadline = None
-            continue
-        if status == ST_MISSING and skips_missing:
-            position += 1
-            continue
-        if status == ST_MISSING:
-            key = table.format.decode_key(key_words_of(keys, position))
-            raise RowNotFound(
-                f"{table.name}: row {first_row + position}: no row has key {table.format_key(key)};"
-                " nothing was changed",
-                table=table.name,
-                key=key,
-                row=first_row + position,
-            )
-        deadline = settle(txn, table, status, (keys.count - position) * 8 + 4_096, deadline)
+def touch_many(txn: Transaction, table: Table, keys: EncodedKeys, mode: int, first_row: int) -> None:
+    """Lock or delete rows by key. Raises: RowNotFound."""
+    position = touch_keys(txn, table, keys, mode)
+    if position < keys.count:
+        raise missing(table, table.format.decode_key(key_words_of(keys, position)), first_row + position)
 
 
 def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
@@ -254,15 +208,42 @@ def lock_keys(txn: Transaction, table: Table, keys: EncodedKeys) -> Words:
     txn.check(locks=True)
     table.check()
     found = np.zeros(keys.count, dtype=np.int64)
+    touch_keys(txn, table, keys, a.MODE_LOCK, found)
+    return found
+
+
+def touch_keys(
+    txn: Transaction,
+    table: Table,
+    keys: EncodedKeys,
+    mode: int,
+    found: Words = NOTHING,
+    skip_locked: bool = False,
+    key: Any = None,
+) -> int:
+    """Lock, find, delete, or begin the update of rows by key, up to the first key without a row; return how many.
+
+    found: as for `touch_rows`. skip_locked: end at a row that another transaction has locked, too. key: of one row.
+    Raises: as `settle`.
+    """
     position = 0
     deadline: float | None = None
     while position < keys.count:
         stop = min(position + PUT_SLICE_ROWS, keys.count)
-        place = (txn.mem, table.handle, txn.desc, keys.keys, keys.key_offsets, keys.key_stride)
-        status = lock_found(*place, position, stop, found)
-        position = int(txn.mem[txn.desc + X_ROW])
-        deadline = None if status == OK else settle(txn, table, status, 4_096, deadline)
-    return found
+        place = (txn.mem, table.handle, txn.desc, txn.buf, keys.keys, keys.key_offsets, keys.key_stride)
+        status = touch_rows(*place, position, stop, mode, found)
+        position = int(txn.mem[txn.desc + a.X_ROW])
+        if status == a.OK:
+            deadline = None
+        elif status == a.ST_MISSING:
+            break
+        elif status == a.ST_BUSY and skip_locked:
+            if is_locked(txn):
+                break
+        else:
+            ahead = table.format.fixed_words + 16 if key is not None else (keys.count - position) * 8 + 4_096
+            deadline = settle(txn, table, status, ahead, deadline, key=key)
+    return position
 
 
 def key_words_of(keys: EncodedKeys, row: int) -> Words:
@@ -277,7 +258,7 @@ def delete_many(txn: Transaction, table: Table, keys: Any) -> int:
     table.check()
     encoded = encode_keys(table.format, keys)
     with txn.savepoint():
-        touch_many(txn, table, encoded, MODE_DELETE, 0)
+        touch_many(txn, table, encoded, a.MODE_DELETE, 0)
     return encoded.count
 
 
@@ -304,7 +285,7 @@ def by_batches(
             if not batch.columns.num_rows:
                 check_columns(table.format, batch.columns, needs_all=False)
                 continue
-            total += retry_if_altered(txn, table, call, batch, *arguments)
+            total += retried(call)(txn, table, batch, *arguments)
             rows += batch.columns.num_rows
             if progress is not None:
                 progress(rows, -1, "rows")
@@ -318,7 +299,7 @@ def read_locked(
     partition that is dropped before they are read.
     """
     while True:
-        touch_many(txn, table, keys, MODE_LOCK, first_row)
+        touch_many(txn, table, keys, a.MODE_LOCK, first_row)
         images, offsets, found = read_keys(table, keys, txn, with_disk)
         if found == keys.count:
             return images, offsets
@@ -347,7 +328,7 @@ def put_changed(
     """
     patched = encode_columns_patch(table.format, columns, images, offsets, first_row)
     keeps_disk = table.format.has_disk and not table.format.touches_disk(columns.schema.names)
-    put_images(txn, table, patched, MODE_UPDATE_KEPT if keeps_disk else MODE_UPDATE, first_row)
+    put_images(txn, table, patched, a.MODE_UPDATE_KEPT if keeps_disk else a.MODE_UPDATE, first_row)
 
 
 def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_disk: bool) -> tuple[Words, Words, int]:
@@ -360,7 +341,7 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
 
 
 def _read_keys(view: View, table: Table, keys: EncodedKeys) -> tuple[Words, Words, int]:
-    out = np.empty(max(keys.count * (ENTRY_WORDS + table.format.fixed_words + 8), 1_024), dtype=np.int64)
+    out = np.empty(max(keys.count * (a.ENTRY_WORDS + table.format.fixed_words + 8), 1_024), dtype=np.int64)
     offsets = np.empty(keys.count + 1, dtype=np.int64)
     state = np.zeros(3, dtype=np.int64)
     while int(state[2]) < keys.count:
@@ -369,19 +350,19 @@ def _read_keys(view: View, table: Table, keys: EncodedKeys) -> tuple[Words, Word
         reader = (table.mem, table.handle, view.view, view.desc, view.buf)
         given = (keys.keys, keys.key_offsets, keys.key_stride, int(state[2]), stop)
         status = view.settled(read_rows(*reader, *given, out, offsets, state))
-        if status == ST_DROPPED:
+        if status == a.ST_DROPPED:
             raise table.gone()
-        if status == ST_CHANGED:
+        if status == a.ST_CHANGED:
             found = int(state[0])
             more, places, count = snapshot_reads.read_keys(view, table, keys, False, int(state[2]))
             used = int(state[1])
             return np.concatenate([out[:used], more]), np.concatenate([offsets[:found], places + used]), found + count
-        if status != OK and not view.view:
+        if status != a.OK and not view.view:
             state[:] = 0  # start again: the rows must be read by one call
-        if status not in (OK, ST_MORE):
-            out = grown(out, int(state[1]), ST_SPACE - status)
+        if status not in (a.OK, a.ST_MORE):
+            out = grown(out, int(state[1]), a.ST_SPACE - status)
     found = int(state[0])
-    return out, offsets[:found], found
+    return out[: int(state[1])], offsets[:found], found
 
 
 def decode_entries(
@@ -395,11 +376,11 @@ def decode_entries(
     """Do `decode_rows` for entries in order. Consecutive entries without var and disk parts have one size, so a stride
     replaces their offsets.
     """
-    stride = ENTRY_WORDS + row_format.fixed_words
-    is_dense = count == 0 or int(offsets[count - 1]) == ENTRY_WORDS + (count - 1) * stride
+    stride = a.ENTRY_WORDS + row_format.fixed_words
+    is_dense = count == 0 or int(offsets[count - 1]) == a.ENTRY_WORDS + (count - 1) * stride
     if row_format.has_var or row_format.has_disk or not is_dense:
         return decode_rows(row_format, entries, offsets, count, columns, extra)
-    return decode_rows(row_format, entries[ENTRY_WORDS:], stride, count, columns, extra)
+    return decode_rows(row_format, entries[a.ENTRY_WORDS :], stride, count, columns, extra)
 
 
 def scan(
@@ -408,43 +389,11 @@ def scan(
     limit: int | None = None,
     columns: Sequence[str] | None = None,
     numbers: Sequence[int] | None = None,
-    view: View | None = None,
 ) -> Iterator[ScanBatch]:
-    """Yield all rows, or those of some fragments, fragment by fragment in ROWID order, with disk parts if one of
-    `columns` (None: all) is on disk. The rows are those committed when the scan began, and those that the transaction
-    has changed when the scan reaches them. view: of a scan that has begun.
-
-    A partition dropped meanwhile yields no more rows. Raises: NoSuchTable if the table is dropped meanwhile,
-    SnapshotTooOld, and errors of reading disk pages.
+    """Yield all rows, or those of some fragments, as `snapshot_reads.scan`. The rows are those committed when the scan
+    began, and those that the transaction has changed when the scan reaches them.
     """
     table.check()
-    with table.view_for(txn) if view is None else nullcontext(view) as shown:
-        yield from scan_from(shown, table, limit, columns, numbers)
-
-
-def scan_from(
-    view: Shown,
-    table: Table,
-    limit: int | None,
-    columns: Sequence[str] | None,
-    numbers: Sequence[int] | None,
-    first_rowid: int = 0,
-) -> Iterator[ScanBatch]:
-    """Do `scan` by an open view. first_rowid: where to begin in the first fragment."""
-    left = limit
-    with_disk = table.format.needs_disk(columns)
-    for number in table.numbers_of(None) if numbers is None else numbers:
-        fragment = table.by_number.get(number)
-        if fragment is None:
-            continue
-        part = fragment_scan(view, table, fragment, with_disk)
-        part.continue_at(first_rowid)
-        first_rowid = 0
-        while not part.is_end and number in table.by_number and (left is None or left > 0):
-            batch = part.next(SCAN_BATCH_ROWS if left is None else min(left, SCAN_BATCH_ROWS))
-            view.advance(number, part.rowid)
-            table.check()
-            left = None if left is None else left - batch.count
-            if batch.count:
-                yield batch
-        table.check()
+    with table.view_for(txn) as view:
+        numbers = table.numbers_of(None) if numbers is None else numbers
+        yield from snapshot_reads.scan(view, table, columns, limit, numbers)

@@ -8,7 +8,7 @@ ones.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,20 +18,8 @@ from tidemark.engine.access.disk_reads_kernels import (
     read_chunks,
     read_disk_row,
 )
-from tidemark.engine.access.versions_reads_kernels import read_places
+from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import NOTHING, Words
-from tidemark.engine.memory.arena_layout import (
-    ENTRY_WORDS,
-    OK,
-    ST_DAMAGED,
-    ST_DROPPED,
-    ST_MISSING,
-    ST_MORE,
-    ST_PAGE,
-    ST_SPACE,
-    ST_UNFINISHED,
-    VAR_WORDS_MASK,
-)
 from tidemark.engine.rows.lcp_layout import entry_fragment
 from tidemark.engine.rows.row_part import image_words
 from tidemark.engine.rows.row_var import unexpected_var_words
@@ -69,37 +57,45 @@ def read_entry(table: Table, key: Words, view: View) -> Words | None:
     Raises: NoSuchTable if the table was dropped, PageDamaged, IoFailed, MemoryExhausted if no frame of the page buffer
     is free.
     """
+
+    def read(out: Words, state: Words) -> int:
+        return int(read_disk_row(table.mem, table.handle, view.desc, view.buf, key, key.size, out, state))
+
+    return _read_alone(table, read, view)
+
+
+def _read_alone(table: Table, read: Callable[[Words, Words], int], view: View) -> Words | None:
+    """Return a copy of one whole entry, None if there is no row. read: a call of a kernel, as `read_disk_row`."""
     disk = table.disk
     place = _outs.pop() if _outs else (np.empty(OUT_WORDS, dtype=np.int64), np.zeros(5, dtype=np.int64))
     out, state = place
-    state[4] = 0
     held: list[int] = []
     was_loaded = False
     try:
         while True:
-            done = read_disk_row(table.mem, table.handle, view.desc, view.buf, key, key.size, out, state)
-            if done == ST_UNFINISHED:
+            state[:] = 0
+            done = read(out, state)
+            if done == a.ST_UNFINISHED:
                 exchange_pins(disk, held, [])  # the commit may need the frame
             done = view.settled(done)
             if done > 0:
-                if not state[4] or _complete(table, out, ENTRY_WORDS):
+                if not state[4] or _complete(table, out, a.ENTRY_WORDS):
                     return out[:done].copy()
-                state[4] = 0
-            elif done == ST_PAGE:
+            elif done == a.ST_PAGE:
                 # A loaded page usually stays long enough. If it was evicted before the call, pin it.
                 if was_loaded:
                     exchange_pins(disk, held, [int(state[3])])
                 else:
                     disk.load(int(state[3]))
                     was_loaded = True
-            elif done == ST_DAMAGED:
+            elif done == a.ST_DAMAGED:
                 raise disk.damaged(int(state[3]), table.name)
-            elif done == ST_MISSING:
+            elif done == a.ST_MISSING:
                 return None
-            elif done == ST_DROPPED:
+            elif done == a.ST_DROPPED:
                 raise table.gone()
-            elif done != ST_MORE:
-                out = np.empty(ST_SPACE - done, dtype=np.int64)
+            elif done != a.ST_MORE:
+                out = np.empty(a.ST_SPACE - done, dtype=np.int64)
     finally:
         _outs.append(place)
         disk.release(held)
@@ -130,22 +126,22 @@ def _complete(table: Table, out: Words, image: int) -> bool:
     part = image_words(table.format.layout, view, image * WORD_BYTES, has_var=True, has_disk=False) + image
     if not table.format.has_var:
         part += unexpected_var_words(view, part * WORD_BYTES)
-    words = int(out[part]) & VAR_WORDS_MASK
+    words = int(out[part]) & a.VAR_WORDS_MASK
     chunk = int(chunk_words_of(table.mem, fragment))
     if chunk < 0:
         return False
     first_piece = words - (words - 1) // chunk * chunk
-    rowid = int(out[image - ENTRY_WORDS])
+    rowid = int(out[image - a.ENTRY_WORDS])
     state = np.zeros(4, dtype=np.int64)
     disk = table.disk
     held: list[int] = []
     try:
         while True:
             status = read_chunks(table.mem, fragment, rowid, out, part + first_piece, part + words, state)
-            if status == OK:
+            if status == a.OK:
                 out[image - 1] &= ~ENTRY_INCOMPLETE
                 return True
-            if status != ST_PAGE:
+            if status != a.ST_PAGE:
                 return False
             exchange_pins(disk, held, [int(state[3])])
             if not _fragment_of(table, out, image):
@@ -160,7 +156,8 @@ class Gatherer:
     pages: the page of each row, 0 if it has none. words_expected: initial size of the buffer, which grows.
     """
 
-    def __init__(self, table: Table, pages: Words, words_expected: int) -> None:
+    def __init__(self, view: View, table: Table, pages: Words, words_expected: int) -> None:
+        self._view = view
         self._disk = table.disk
         self._table = table
         self._order = np.argsort(pages, kind="stable")
@@ -199,17 +196,17 @@ class Gatherer:
             while position < stop:
                 status = read(self._order, position, stop, self.out, self.offsets, self.state)
                 position = int(self.state[2])
-                if status == OK:
+                if status == a.OK:
                     return
-                if status == ST_PAGE:  # the row has moved to another page since
+                if status == a.ST_PAGE:  # the row has moved to another page since
                     exchange_pins(self._disk, held, [int(self.state[3])])
-                elif status == ST_DAMAGED:
+                elif status == a.ST_DAMAGED:
                     raise self._disk.damaged(int(self.state[3]), self._table.name)
-                elif status == ST_DROPPED:  # dropped after the rows were found: they are gone
+                elif status == a.ST_DROPPED:  # dropped after the rows were found: they are gone
                     self.offsets[self._order[position:stop]] = -1
                     return
-                elif status != ST_MORE:
-                    self._grow(ST_SPACE - status)
+                elif status != a.ST_MORE:
+                    self._grow(a.ST_SPACE - status)
         finally:
             self._disk.release(held)
 
@@ -220,50 +217,22 @@ class Gatherer:
         for i in np.flatnonzero(self.offsets >= 0):
             image = int(self.offsets[i])
             if int(self.out[image - 1]) & ENTRY_INCOMPLETE and not _complete(self._table, self.out, image):
-                entry = _read_alone(self._table, read, int(i), self.offsets.size)
+                entry = self._again(read, int(i))
                 used = int(self.state[1])
                 if used + entry.size > self.out.size:
                     self._grow(entry.size)
                 self.out[used : used + entry.size] = entry
-                self.offsets[i] = used + ENTRY_WORDS if entry.size else -1
+                self.offsets[i] = used + a.ENTRY_WORDS if entry.size else -1
                 self.state[1] += entry.size
 
+    def _again(self, read: Read, row: int) -> Words:
+        """Return the whole entry of one row, read alone; empty if it is gone."""
+        order = np.array([row], dtype=np.int64)
+        offsets = np.empty_like(self.offsets)
 
-def _read_alone(table: Table, read: Read, row: int, count: int) -> Words:
-    """Read the complete entry of one row of a batch of `count` alone; empty if it is gone. Raises: as `read_entry`."""
-    disk = table.disk
-    order = np.array([row], dtype=np.int64)
-    out = np.empty(OUT_WORDS, dtype=np.int64)
-    offsets = np.empty(count, dtype=np.int64)
-    while True:
-        state = np.zeros(5, dtype=np.int64)
-        status = read(order, 0, 1, out, offsets, state)
-        if status == OK:
-            entry = out[: int(state[1])]
-            if not state[4] or _complete(table, entry, ENTRY_WORDS):
-                return entry
-            if not _fragment_of(table, entry, ENTRY_WORDS):
-                return entry[:0]
-        elif status == ST_PAGE:
-            disk.ensure([int(state[3])])
-        elif status == ST_DAMAGED:
-            raise disk.damaged(int(state[3]), table.name)
-        elif status == ST_DROPPED:
-            return out[:0]
-        elif status != ST_MORE:
-            out = np.empty(ST_SPACE - status, dtype=np.int64)
+        def alone(out: Words, state: Words) -> int:
+            status = read(order, 0, 1, out, offsets, state)
+            return (int(state[1]) or a.ST_MISSING) if status == a.OK else status
 
-
-def read_rowid(table: Table, number: int, rowid: int, view: View) -> Words:
-    """Return the complete entry of one row of fragment `number`, empty if it is gone. view: one that is not open.
-    Raises: as `read_entry`.
-    """
-    fragment = table.by_number.get(number)
-    if fragment is None:
-        return NOTHING
-    places = np.array([fragment], dtype=np.int64), np.array([rowid], dtype=np.int64)
-
-    def read(*batch: Any) -> int:
-        return view.settled(read_places(view.mem, 0, view.desc, view.buf, 1, *places, *batch))
-
-    return _read_alone(table, read, 0, 1)
+        entry = _read_alone(self._table, alone, self._view)
+        return NOTHING if entry is None else entry

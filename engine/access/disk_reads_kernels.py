@@ -110,19 +110,6 @@ def read_disk_row(mem, table, txn, buf, key, words, out, state):
     return read_whole(mem, txn, buf, fragment, rowid, row, out, 0, state)
 
 
-@helper
-def count_read(done, i, offsets, state):
-    """Record the read of row i of a batch. done: the words copied, or a status. Return OK, or the status if the batch
-    must stop.
-    """
-    offsets[i] = -1
-    if done > 0:
-        offsets[i] = state[1] + A.ENTRY_WORDS
-        state[0] += 1
-        state[1] += done
-    return A.OK if done > 0 or done == A.ST_MISSING else done
-
-
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64, int64[::1])")
 def read_chunks(mem, fragment, rowid, out, at, stop, state):
     """Fill out[at:stop] from the chain of chunks at state [link, stamp, next place, page], as far as they are in

@@ -1,6 +1,6 @@
-"""Rows by an ordered index: the stream of entries, and the rows that the reading transaction has changed.
+"""Rows that the reading transaction has changed, for scans by an ordered index.
 
-A transaction's own changes are not part of the stream: rows it had changed when the scan began are skipped, and come
+They are not part of the stream of entries: those that it had changed when the scan began are skipped there, and come
 from `own_rows`.
 """
 
@@ -62,33 +62,32 @@ def is_own_change(mem, txn, until, row):
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])")
-def own_rows(mem, table_id, txn, buf, budget, rowids, out, state):
+def own_rows(mem, table_id, txn, buf, budget, out, offsets, state):
     """Copy the rows of a table that a transaction has changed and not deleted, each once, as it sees them, without disk
     parts.
 
-    Processes operations from state[0] on (0: the first), about `budget` rows per call. state: [next operation, rows
-    found, words used]. rowids gets fragment number, ROWID and image offset of each. Return OK at the end, ST_MORE,
-    ST_SPOOLED, ST_SPACE - words needed, or ST_SPACE if rowids is full.
+    Processes operations from state[2] on (0: the first), about `budget` rows per call. state: [rows found, words used,
+    next operation]. Return OK at the end, ST_MORE, ST_SPOOLED, ST_SPACE - words needed, or ST_SPACE if `offsets` is
+    full.
     """
-    operation = state[0] if state[0] != 0 else mem[txn + A.X_FIRST]
+    operation = state[2] if state[2] != 0 else mem[txn + A.X_FIRST]
     looked = 0
     while operation != 0:
-        state[0] = operation
+        state[2] = operation
         if looked >= budget:
             return A.ST_MORE
         fragment = mem[operation + A.O_FRAGMENT]
         count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
         if mem[fragment + A.F_TABLE] == table_id and mem[fragment + A.F_DROPPED] == 0:
-            if 3 * (state[1] + max(count, 1)) > rowids.size:
+            if state[0] + max(count, 1) > offsets.size:
                 return A.ST_SPACE
-            words = own_words(mem, txn, buf, fragment, operation, rowids, out, state)
+            words = own_words(mem, txn, buf, fragment, operation, out, offsets, state)
             if words > 0:
                 return A.ST_SPACE - words
             if words < 0:
                 return words
         looked += 1 + count
         operation = mem[operation + A.O_NEXT]
-    state[0] = -1
     return A.OK
 
 
@@ -108,7 +107,7 @@ def may_have_changed(mem, table_id, txn, most):
 
 
 @helper
-def own_words(mem, txn, buf, fragment, operation, rowids, out, state):
+def own_words(mem, txn, buf, fragment, operation, out, offsets, state):
     """Copy the rows whose newest operation this is. Return 0; or, with nothing copied, the words needed for all, or
     ST_SPOOLED.
     """
@@ -121,17 +120,14 @@ def own_words(mem, txn, buf, fragment, operation, rowids, out, state):
             if is_image_evicted(mem, buf, row):
                 return A.ST_SPOOLED
             need += entry_words(mem, fragment, row, True)
-    if state[2] + need > out.size:
+    if state[1] + need > out.size:
         return need
     for rowid in range(first, first + count):
         row = known_row_address(mem, fragment, rowid)
         if stands_for(mem, txn, operation, row):
-            at = 3 * state[1]
-            rowids[at] = mem[fragment + A.F_NUMBER]
-            rowids[at + 1] = rowid
-            rowids[at + 2] = state[2] + A.ENTRY_WORDS
-            state[2] += write_entry(mem, buf, fragment, rowid, row, True, out, state[2])
-            state[1] += 1
+            offsets[state[0]] = state[1] + A.ENTRY_WORDS
+            state[1] += write_entry(mem, buf, fragment, rowid, row, True, out, state[1])
+            state[0] += 1
     return 0
 
 

@@ -19,11 +19,9 @@ from tidemark.engine.log.own_images_kernels import (
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.key_groups_kernels import AHEAD_ROWS, HINT_MASK, HINT_SHIFT, confirmed, look_ahead
-from tidemark.engine.rows.primary_kernels import entry_rowid, index_find, tag_of
+from tidemark.engine.rows.primary_kernels import entry_rowid
 from tidemark.engine.rows.rows_kernels import known_row_address
 from tidemark.engine.rows.ticks_kernels import check_view, is_unfinished, seen_absent, seen_unfinished
-from tidemark.engine.schema.partitions_kernels import fragment_of
-from tidemark.engine.txn.operations_kernels import touch_row
 
 
 @helper
@@ -58,35 +56,6 @@ def read_entry(mem, txn, buf, fragment, entry, out, at):
     if at + need > out.size:
         return A.ST_SPACE - need
     return write_entry(mem, buf, fragment, rowid, row, seen == 2, out, at)
-
-
-@helper
-def read_into(mem, table, txn, buf, keys, first, words, out, at):
-    """Read one row by key into out[at:]; return as `read_entry`."""
-    fragment = fragment_of(mem, table, keys, first, words)
-    if fragment == 0:
-        return A.ST_MISSING
-    entry = index_find(mem, fragment, tag_of(keys, first, words, mem[table + A.T_SEED]), keys, first, words)
-    return read_entry(mem, txn, buf, fragment, entry, out, at)
-
-
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64[::1])")
-def read_row(mem, table, txn, buf, key, words, out):
-    """Read one row by canonical key; return as `read_entry`, or ST_DROPPED. txn 0: read the committed row."""
-    table = descriptor_of(mem, table)
-    if table == 0:
-        return A.ST_DROPPED
-    return read_into(mem, table, txn, buf, key, 0, words, out, 0)
-
-
-@kernel("int64(int64[::1], int64, int64, int64[::1])")
-def read_int_key(mem, table, key, out):
-    """Do `read_row` of the committed row for a canonical key of one word: the hot path of get."""
-    table = descriptor_of(mem, table)
-    if table == 0:
-        return A.ST_DROPPED
-    out[0] = key
-    return read_into(mem, table, 0, out, out, 0, 1, out, 0)
 
 
 @kernel(
@@ -127,36 +96,4 @@ def read_rows(mem, table, view, txn, buf, keys, key_offsets, stride, start, stop
                 state[0] += 1
                 state[1] += done
     state[2] = stop
-    return A.OK
-
-
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64, int64, int64, int64[::1])")
-def lock_found(mem, table, txn, keys, offsets, stride, start, stop, found):
-    """Lock the rows with canonical keys [start, stop) that exist; found[i] is 1 if key i has a row, else 0.
-
-    offsets: n + 1 key offsets, or empty with `stride` words per key. Return OK, or the status at key X_ROW that stopped
-    the call: ST_BUSY, ST_UNFINISHED, ST_MEMORY; `found` is undefined past that key.
-    """
-    table = descriptor_of(mem, table)
-    if table == 0:
-        return A.ST_DROPPED
-    fragments = mem[table + A.T_FRAGMENT_LIST]
-    for begin in range(start, stop, AHEAD_ROWS):
-        end = min(begin + AHEAD_ROWS, stop)
-        look_ahead(mem, table, keys, offsets, stride, begin, end, found, 0)  # hints, in words without a result yet
-        for i in range(begin, end):
-            first = offsets[i] if offsets.size else i * stride
-            words = offsets[i + 1] - first if offsets.size else stride
-            status = A.ST_MISSING
-            if found[i] >= 0:
-                fragment = mem[fragments + (found[i] >> HINT_SHIFT)]
-                entry = confirmed(mem, table, fragment, found[i] & HINT_MASK, keys, first, words)
-                status = seen_absent(mem)
-                if entry != 0:
-                    status = touch_row(mem, txn, mem, fragment, entry_rowid(mem, entry), A.MODE_LOCK, None)
-            mem[txn + A.X_ROW] = i
-            if status != A.OK and status != A.ST_MISSING:
-                return status
-            found[i] = 1 if status == A.OK else 0
-    mem[txn + A.X_ROW] = stop
     return A.OK

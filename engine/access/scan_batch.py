@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,6 +24,7 @@ HIDDEN = (ROWID, EPOCH, AUTHOR, FRAGMENT)
 FEW_NUMBERS = 100
 SCAN_BATCH_ROWS = 65_536
 SCAN_WORDS = 1 << 20
+ALL_ROWS = sys.maxsize  # in place of a limit
 
 
 def among(numbers: Words, wanted: Collection[int]) -> Any:
@@ -37,10 +39,14 @@ class ScanBatch:
 
     __slots__ = ("count", "entries", "offsets")
 
-    def __init__(self, entries: Words, offsets: Words, count: int) -> None:
+    def __init__(self, entries: Words, offsets: Words) -> None:
         self.entries = entries
         self.offsets = offsets
-        self.count = count
+        self.count: int = offsets.size
+
+    def chosen(self, which: Any) -> ScanBatch:
+        """Return some of the rows, by place, mask or slice."""
+        return ScanBatch(self.entries, self.offsets[which])
 
     def rowids(self) -> Words:
         """Return the ROWID of each row."""

@@ -11,78 +11,63 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from tidemark.engine.base.errors import (
-    InvariantBroken,
-    LimitExceeded,
-    MemoryExhausted,
-    SnapshotClosed,
-    SnapshotTooOld,
-)
+from tidemark.engine.base.errors import InvariantBroken, LimitExceeded, MemoryExhausted, SnapshotClosed, SnapshotTooOld
 from tidemark.engine.base.limits import SNAPSHOTS_OPEN_MAX
-from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import (
-    BLOCK_WORDS,
-    OK,
-    S_VERSION_HEAD,
-    S_VERSION_RING_WORDS,
-    S_VERSION_TAIL,
-    S_VERSIONS_KEPT,
-    S_VIEWS_ABANDONED,
-    ST_DROPPED,
-    ST_TOO_OLD,
-)
+from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.schema.names import no_such_table, qualified_name
 from tidemark.engine.schema.row_layout import WORD_BYTES
 from tidemark.engine.txn.versions_kernels import find_view, open_snapshot, setup_versions
 from tidemark.engine.txn.versions_layout import VIEW_LIST_WORDS
-from tidemark.engine.txn.views import release
+from tidemark.engine.txn.views import View, release
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidemark.engine.base.options import Options
     from tidemark.engine.table.table import Table
-    from tidemark.engine.txn.transactions import Transactions
+    from tidemark.engine.txn.resources import Resources
 
 
 def version_words(options: Options) -> int:
     """Return the words of the arena, past `data_memory`, for the version store; touched only as old rows are kept."""
-    return VIEW_LIST_WORDS + options.snapshot_memory_bytes // WORD_BYTES // BLOCK_WORDS * BLOCK_WORDS
+    return VIEW_LIST_WORDS + options.snapshot_memory_bytes // WORD_BYTES // a.BLOCK_WORDS * a.BLOCK_WORDS
 
 
 class Snapshots:
-    """The snapshots of one open store, which owns this object. A reference back to the store would be a cycle."""
+    """The snapshots of one open store."""
 
-    def __init__(self, store: Transactions) -> None:
-        """Set up the version store. Raises: MemoryExhausted."""
-        self._mem = store.mem
+    def __init__(self, resources: Resources, is_view: bool = False) -> None:
+        """Set up the version store; none for a view of a local checkpoint. Raises: MemoryExhausted."""
+        self._resources = resources
+        self._mem = resources.mem
         self.open: dict[int, Snapshot] = {}  # by the number of its view, oldest first; iterated as a copy
-        words = version_words(store.options)
-        if setup_versions(store.mem, store.arena.take_region(words), words) != OK:
+        words = version_words(resources.options)
+        if not is_view and setup_versions(self._mem, resources.arena.take_region(words), words) != a.OK:
             raise MemoryExhausted("snapshot_memory is too small for a version store; open with a larger one")
 
-    def begin(self, store: Transactions, kind: type[T], look: Callable[[T], None] = lambda snapshot: None) -> T:
+    def begin(self, kind: type[T], look: Callable[[T], None] = lambda snapshot: None) -> T:
         """Close the open epoch and return a snapshot of its end. Durable on return: everything the snapshot shows.
 
         look: called with the latch held, while the rows in memory are those of the snapshot. Waits for commits that are
         being applied in slices, then for the log. Raises: LimitExceeded, StoreFailed.
         """
-        store.failure.check()
+        resources = self._resources
+        resources.failure.check()
         snapshot: T | None = None
         try:
-            with store.latch:
+            with resources.latch:
                 # Close the epoch even if it counts no commits: a signal may have kept a commit from being counted.
-                epoch, lsn, sequence = store.epochs.close()
-                snapshot = kind(store, self, epoch)
+                epoch, lsn, sequence = resources.epochs.close()
+                snapshot = kind(resources, self, epoch)
                 snapshot.log_start = (lsn, sequence)
-                store.pin(snapshot)  # before the list of tables is read: tables dropped later wait for this snapshot
+                resources.users.pin(snapshot)  # before the list is read: tables dropped later wait for this snapshot
                 # A shallow copy is enough: changes of a table replace its parts.
-                snapshot.by_name = {name: copy.copy(table) for name, table in store.tables.items()}
-                if len(self.open) >= SNAPSHOTS_OPEN_MAX or open_snapshot(store.mem, epoch, snapshot.words) != OK:
+                snapshot.by_name = {name: copy.copy(table) for name, table in resources.tables.by_name.items()}
+                if len(self.open) >= SNAPSHOTS_OPEN_MAX or open_snapshot(self._mem, epoch, snapshot.words) != a.OK:
                     raise LimitExceeded(f"{SNAPSHOTS_OPEN_MAX} snapshots are open; close some")
                 self.open[snapshot.view] = snapshot
                 look(snapshot)
-            store.log.make_durable(sequence - 1)
+            resources.log.make_durable(sequence - 1)
         except BaseException:
             if snapshot is not None:
                 snapshot.close()
@@ -93,7 +78,7 @@ class Snapshots:
         """Drop all versions kept for a closed snapshot. Repeating the call changes nothing."""
         release(self._mem, snapshot.view)
         self.open.pop(snapshot.view, None)
-        snapshot.store.unpin(snapshot)
+        self._resources.users.unpin(snapshot)
 
     def close_all(self) -> None:
         """Close every open snapshot."""
@@ -103,33 +88,29 @@ class Snapshots:
     def counters(self) -> dict[str, Any]:
         """Return the counters for `status()`: open snapshots that were not dropped, and the version store."""
         mem = self._mem
-        epochs = [each.epoch for view, each in list(self.open.items()) if find_view(mem, view) == OK]
+        epochs = [each.epoch for view, each in list(self.open.items()) if find_view(mem, view) == a.OK]
         return {
             "open": len(epochs),
             "oldest_epoch": min(epochs, default=None),
-            "used_bytes": int(mem[S_VERSION_HEAD] - mem[S_VERSION_TAIL]) * WORD_BYTES,
-            "size_bytes": int(mem[S_VERSION_RING_WORDS]) * WORD_BYTES,
-            "versions_kept": int(mem[S_VERSIONS_KEPT]),
-            "dropped": int(mem[S_VIEWS_ABANDONED]),
+            "used_bytes": int(mem[a.S_VERSION_HEAD] - mem[a.S_VERSION_TAIL]) * WORD_BYTES,
+            "size_bytes": int(mem[a.S_VERSION_RING_WORDS]) * WORD_BYTES,
+            "versions_kept": int(mem[a.S_VERSIONS_KEPT]),
+            "dropped": int(mem[a.S_VIEWS_ABANDONED]),
         }
 
 
-class Snapshot:
-    """The tables of a store as at the end of an epoch. May be used by any thread."""
+class Snapshot(View):
+    """A view of all tables of a store as at the end of an epoch. May be used by any thread."""
 
     by_name: dict[str, Table]
-    txn: None = None  # no transaction reads by it
-    desc = 0
-    buf = NOTHING
     log_start = (0, 1)  # LSN and sequence where the log continues after its epoch
 
-    def __init__(self, store: Transactions, opened: Snapshots, epoch: int) -> None:
+    def __init__(self, store: Resources, opened: Snapshots, epoch: int) -> None:
         """Create a snapshot. opened: the list it is removed from when it is closed."""
+        super().__init__(store.views, words=np.zeros(2, dtype=np.int64))
         self.store = store
         self._opened = opened
-        self.mem = store.mem
         self.epoch = epoch
-        self.words = np.zeros(2, dtype=np.int64)  # number of its view, and where its versions begin in the ring
         self.by_name = {}
         self.is_closed = False
 
@@ -147,47 +128,32 @@ class Snapshot:
             self.store.failure.check()
         self.settled(find_view(self.mem, self.view))
 
-    def committed(self) -> Snapshot:
-        """As `View.committed`."""
-        return self
-
     def settled(self, status: int) -> int:
         """Return the status of a kernel that read for this snapshot. Raises: SnapshotClosed, SnapshotTooOld."""
-        if status not in (ST_TOO_OLD, ST_DROPPED):
-            return int(status)
-        if self.is_closed:
+        if status in (a.ST_TOO_OLD, a.ST_DROPPED) and self.is_closed:
             raise SnapshotClosed("the snapshot is closed; open another one with db.snapshot()", epoch=self.epoch)
-        if status == ST_DROPPED:
+        if status == a.ST_DROPPED:
             raise InvariantBroken(f"a table of the open snapshot of epoch {self.epoch} has been withdrawn; report this")
-        if find_view(self.mem, self.view) == OK:
-            raise SnapshotTooOld(
+        return super().settled(status)
+
+    def too_old(self) -> SnapshotTooOld:
+        """As `View.too_old`."""
+        if find_view(self.mem, self.view) == a.OK:
+            return SnapshotTooOld(
                 f"the snapshot of epoch {self.epoch} has lost the disk part of a row that was changed since: it was too"
                 " large to keep, or not in memory; read without that column, or open another snapshot",
                 epoch=self.epoch,
             )
-        raise SnapshotTooOld(
+        return SnapshotTooOld(
             f"the snapshot of epoch {self.epoch} was dropped: the rows changed since do not fit into snapshot_memory;"
             " open another snapshot, or open the store with a larger snapshot_memory",
             epoch=self.epoch,
         )
 
-    def advance(self, number: int, rowid: int) -> None:
-        """Do nothing: unlike a view of one call, a snapshot shows all rows until it is closed."""
-
-    @property
-    def view(self) -> int:
-        """The number of its view."""
-        return int(self.words[0])
-
-    @property
-    def head(self) -> int:
-        """Versions from this position of the ring on may belong to it."""
-        return int(self.words[1])
-
     @property
     def version_words(self) -> int:
         """The words of old versions that are kept for all snapshots."""
-        return int(self.mem[S_VERSION_HEAD] - self.mem[S_VERSION_TAIL])
+        return int(self.mem[a.S_VERSION_HEAD] - self.mem[a.S_VERSION_TAIL])
 
     def table_of(self, name: str) -> Table:
         """Return the table of this name, as it was defined. Raises: NoSuchTable, and as `check`."""

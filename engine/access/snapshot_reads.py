@@ -1,4 +1,4 @@
-"""Reads by a view, of a snapshot or of one call: all rows of a table, rows by key and by ROWID, row counts.
+"""Reads by a view, of a snapshot or of one call: all rows of a table, rows by key and by ROWID, old rows, row counts.
 
 What a view shows does not change, so rows with disk parts are found first and then read in the order of their pages. A
 transaction that reads sees its own changes.
@@ -13,39 +13,38 @@ import numpy as np
 
 from tidemark.engine.access.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX, Gatherer, grown
 from tidemark.engine.access.disk_reading import SCAN_WORDS as DISK_SCAN_WORDS
-from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
+from tidemark.engine.access.scan_batch import ALL_ROWS, SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
+from tidemark.engine.access.versions_index_kernels import gather_versions
 from tidemark.engine.access.versions_reads_kernels import (
+    COPIED,
+    COUNTED,
+    LISTED,
     OLD,
     find_keys,
     pages_of_places,
     read_places,
-    scan_places,
     scan_rows,
 )
-from tidemark.engine.memory.arena_layout import (
-    ENTRY_WORDS,
-    F_PAGES,
-    OK,
-    ST_DROPPED,
-    ST_MORE,
-    ST_SPACE,
-)
+from tidemark.engine.index.unique_keys import keys_of_images
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_PAGES, OK, S_VERSION_HEAD, ST_DROPPED, ST_MORE, ST_SPACE
 from tidemark.engine.rows.column_buffers import NO_WORDS
 from tidemark.engine.rows.columnar import EncodedKeys
 from tidemark.engine.schema.partition_words import fragments_of_keys
 
 if TYPE_CHECKING:
-    from tidemark.engine.access.snapshot import Snapshot
+    from tidemark.engine.index.stored import StoredUnique
+    from tidemark.engine.index.unique_keys import Lookups
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.views import View
-
-    Shown = Snapshot | View
 
 Progress = Callable[[int, int, str], None]
 # Per kernel call: 50 to 200 µs.
 CALL_ROWS = 500
 CALL_SLOTS = 4_096
+CALL_VERSIONS = 1_000
+GATHER_ROWS_FIRST = 256
+GATHER_WORDS_FIRST = 4_096
 
 
 class Meter:
@@ -63,11 +62,6 @@ class Meter:
             self._progress(self.done + more, self._total, self._unit)
 
 
-def fragments_of(table: Table, numbers: Sequence[int]) -> list[int]:
-    """Return the handles of fragments by number."""
-    return [table.by_number[number] for number in numbers]
-
-
 def handles_of(table: Table, numbers: Words) -> Words:
     """Return the handle of each fragment number, 0 for negative ones and dropped partitions. Shapes: (rows,) both."""
     known = np.zeros(max([*table.by_number, int(numbers.max(initial=0))]) + 2, dtype=np.int64)
@@ -76,14 +70,57 @@ def handles_of(table: Table, numbers: Words) -> Words:
     return known[numbers + 1]
 
 
+# --- old rows -------------------------------------------------------------------------------------
+def gathered(
+    view: View, call: Callable[[Words, Words, Words, Words], int], first: int = 0
+) -> tuple[Words, Words, Words]:
+    """Call a kernel until it has copied all rows, from `first` on; return (entries, image offsets, places). It gets
+    memory for places, entries and offsets, and its state: [rows found, words used, where to continue].
+    """
+    places = np.empty(GATHER_ROWS_FIRST, dtype=np.int64)
+    offsets = np.empty(GATHER_ROWS_FIRST, dtype=np.int64)
+    out = np.empty(GATHER_WORDS_FIRST, dtype=np.int64)
+    state = np.array([0, 0, first], dtype=np.int64)
+    status = ST_MORE
+    while status != OK:
+        view.check()
+        status = view.settled(call(places, out, offsets, state))
+        if status == ST_SPACE:
+            places, offsets = (np.concatenate([each, np.empty_like(each)]) for each in (places, offsets))
+        elif status < ST_SPACE:
+            out = grown(out, int(state[1]), ST_SPACE - status)
+    count = int(state[0])
+    return out[: int(state[1])], offsets[:count], places[:count]
+
+
+def versions_of(view: View, table: Table, first: int, head: int) -> tuple[Words, Words, Words]:
+    """Return (entries, image offsets, places) of the versions of a table that a view shows, from a position of the ring
+    on and before `head`. Raises: SnapshotTooOld, SnapshotClosed.
+    """
+
+    def call(*given: Words) -> int:
+        return int(gather_versions(view.mem, table.table_id, view.view, head, CALL_VERSIONS, *given))
+
+    return gathered(view, call, first)
+
+
+def released(view: View, table: Table, index: StoredUnique, lookups: Lookups) -> tuple[Words, Words]:
+    """Return (entries, image offsets) of the old rows that a view shows, and that have one of the keys of a unique
+    index. Raises: as `versions_of`.
+    """
+    entries, offsets, _ = versions_of(view, table, view.head, int(table.mem[S_VERSION_HEAD]))
+    held = keys_of_images(index.tree.shape, entries, offsets, table.format.fixed_words)
+    # Most old rows have none of the keys, and differ from them in the first word.
+    firsts = lookups.words[:: lookups.stride][lookups.lengths > 0]
+    rows = np.flatnonzero(np.isin(held.words[:: held.stride], firsts) & (held.lengths > 0))
+    if rows.size:
+        wanted = {lookups.bytes_of(row) for row in range(lookups.count)}
+        rows = np.array([row for row in rows.tolist() if held.bytes_of(row) in wanted], dtype=np.int64)
+    return entries, offsets[rows]
+
+
 # --- rows by ROWID --------------------------------------------------------------------------------
-def read_rows(
-    snapshot: Shown,
-    table: Table,
-    fragments: Words,
-    rowids: Words,
-    pages: Words | None,
-) -> tuple[Words, Words]:
+def read_rows(view: View, table: Table, fragments: Words, rowids: Words, pages: Words | None) -> tuple[Words, Words]:
     """Return (entries, image offset of each row, -1 for a row that does not exist). pages: those of the disk parts;
     None: read no disk parts.
 
@@ -92,13 +129,13 @@ def read_rows(
     """
 
     def read(order: Words, start: int, stop: int, out: Words, offsets: Words, state: Words) -> int:
-        snapshot.check()
-        place = (snapshot.mem, snapshot.view, snapshot.desc, snapshot.buf, int(pages is not None), fragments, rowids)
-        return snapshot.settled(read_places(*place, order, start, stop, out, offsets, state))
+        view.check()
+        place = (view.mem, view.view, view.desc, view.buf, int(pages is not None), fragments, rowids)
+        return view.settled(read_places(*place, order, start, stop, out, offsets, state))
 
     words = rowids.size * (ENTRY_WORDS + table.format.fixed_words + 8)
     if pages is not None:
-        gatherer = Gatherer(table, pages, words)
+        gatherer = Gatherer(view, table, pages, words)
         gatherer.run(read)
         return gatherer.out[: int(gatherer.state[1])], gatherer.offsets
     order = np.arange(rowids.size, dtype=np.int64)
@@ -112,28 +149,27 @@ def read_rows(
     return out[: int(state[1])], offsets
 
 
-def read_found(snapshot: Shown, table: Table, entries: Words, offsets: Words) -> ScanBatch:
+def committed_row(table: Table, fragment: int, rowid: int) -> Words | None:
+    """Return the committed image of a slot, without its disk part; None if no row is there. fragment: its handle."""
+    place = np.array([fragment], dtype=np.int64), np.array([rowid], dtype=np.int64)
+    out, offsets = read_rows(table.views.now(), table, *place, None)
+    return out[ENTRY_WORDS:] if offsets[0] >= 0 else None
+
+
+def read_found(view: View, table: Table, entries: Words, offsets: Words) -> ScanBatch:
     """Read the rows of these entries again, in order, with their disk parts. Raises: as `read_rows`."""
     rowids = entries[offsets - ENTRY_WORDS] | (entries[offsets - ENTRY_WORDS + 2] & OLD)
-    fragments = handles_of(table, ScanBatch(entries, offsets, offsets.size).fragments())
+    fragments = handles_of(table, ScanBatch(entries, offsets).fragments())
     pages = np.empty(rowids.size, dtype=np.int64)
     for start in range(0, rowids.size, CALL_ROWS):
         stop = min(start + CALL_ROWS, rowids.size)
-        place = (snapshot.mem, snapshot.view, snapshot.desc, fragments, rowids)
-        snapshot.settled(pages_of_places(*place, start, stop, pages))
-    out, places = read_rows(snapshot, table, fragments, rowids, pages)
-    places = places[places >= 0]  # those of a partition that was dropped meanwhile are gone
-    return ScanBatch(out, places, places.size)
+        view.settled(pages_of_places(view.mem, view.view, view.desc, fragments, rowids, start, stop, pages))
+    out, places = read_rows(view, table, fragments, rowids, pages)
+    return ScanBatch(out, places[places >= 0])  # those of a partition that was dropped meanwhile are gone
 
 
 # --- rows by key ----------------------------------------------------------------------------------
-def read_keys(
-    snapshot: Shown,
-    table: Table,
-    keys: EncodedKeys,
-    with_disk: bool,
-    first: int = 0,
-) -> tuple[Words, Words, int]:
+def read_keys(view: View, table: Table, keys: EncodedKeys, with_disk: bool, first: int = 0) -> tuple[Words, Words, int]:
     """Return entries of the rows found, in key order, from key `first` on: (words, image offsets, rows). Raises: as
     `read_rows`.
     """
@@ -144,56 +180,71 @@ def read_keys(
     place = (keys.keys, keys.key_offsets, keys.key_stride)
     for start in range(first, keys.count, CALL_ROWS):
         stop = min(start + CALL_ROWS, keys.count)
-        snapshot.check()
-        reader = (snapshot.mem, snapshot.view, snapshot.desc, table.seed, int(with_disk), fragments)
-        snapshot.settled(find_keys(*reader, *place, start, stop, rowids, pages))
-    out, offsets = read_rows(snapshot, table, fragments, rowids, pages if with_disk else None)
+        view.check()
+        reader = (view.mem, view.view, view.desc, table.seed, int(with_disk), fragments)
+        view.settled(find_keys(*reader, *place, start, stop, rowids, pages))
+    out, offsets = read_rows(view, table, fragments, rowids, pages if with_disk else None)
     found = offsets[offsets >= 0]
     return out, found, found.size
 
 
-def get(snapshot: Shown, table: Table, key: Any) -> Any:
+def one_key(words: Words) -> EncodedKeys:
+    """Return a canonical key as a batch of one."""
+    return EncodedKeys(words, words.size, words.size, NO_WORDS, 1)
+
+
+def get(view: View, table: Table, key: Any) -> Any:
     """Return the row that had this key, or None. Raises: TypeMismatch, and as `read_rows`."""
-    snapshot.check()
-    words = table.format.encode_key(key)
-    one = EncodedKeys(words, words.size, words.size, NO_WORDS, 1)
-    out, offsets, found = read_keys(snapshot, table, one, table.format.has_disk)
+    view.check()
+    out, offsets, found = read_keys(view, table, one_key(table.format.encode_key(key)), table.format.has_disk)
     return table.format.decode_row(out.data.cast("B"), int(offsets[0])) if found else None
 
 
 # --- all rows -------------------------------------------------------------------------------------
 def scan(
-    snapshot: Shown,
+    view: View,
     table: Table,
     columns: Sequence[str] | None,
     limit: int | None,
     numbers: Sequence[int],
+    first_rowid: int = 0,
     progress: Progress | None = None,
 ) -> Iterator[ScanBatch]:
     """Yield all rows of some fragments, one fragment after the other, in ROWID order, with disk parts if one of the
-    columns is on disk. Raises: as `read_rows`.
+    columns is on disk. first_rowid: where to begin in the first fragment.
+
+    A partition dropped meanwhile yields no more rows. Raises: NoSuchTable if the table is dropped meanwhile, and as
+    `read_rows`.
     """
-    snapshot.check()
-    fragments = fragments_of(table, numbers)
-    meter = Meter(progress, table.arena.sum_words(fragments, F_PAGES), "pages")
+    view.check()
+    pages = 0 if progress is None else table.arena.sum_words([table.by_number[each] for each in numbers], F_PAGES)
+    meter = Meter(progress, pages, "pages")
     with_disk = table.format.needs_disk(columns)
-    left = limit
-    for fragment in fragments:
-        part = fragment_scan(snapshot, table, fragment, with_disk)
-        while not part.is_end and (left is None or left > 0):
-            batch = part.next(SCAN_BATCH_ROWS if left is None else min(left, SCAN_BATCH_ROWS))
-            left = None if left is None else left - batch.count
+    left = ALL_ROWS if limit is None else limit
+    for number in numbers:
+        fragment = table.by_number.get(number)
+        if fragment is None:
+            continue
+        part = fragment_scan(view, table, fragment, with_disk)
+        part.continue_at(first_rowid)
+        first_rowid = 0
+        while not part.is_end and number in table.by_number and left > 0:
+            batch = part.next(min(left, SCAN_BATCH_ROWS))
+            view.advance(number, part.rowid)
+            table.check()
+            left -= batch.count
             meter.advance(part.page)
             if batch.count:
                 yield batch
         meter.done += part.page
+        table.check()
 
 
 class _Fragment:
     """A scan of one fragment; `page` is the first logical page that was not read."""
 
-    def __init__(self, snapshot: Shown, table: Table, fragment: int) -> None:
-        self._snapshot = snapshot
+    def __init__(self, view: View, table: Table, fragment: int) -> None:
+        self._view = view
         self._table = table
         self._fragment = fragment
         self._state = np.zeros(3, dtype=np.int64)
@@ -208,20 +259,20 @@ class _Fragment:
     def page(self) -> int:
         return self.rowid >> 16
 
-    def begin_at(self, page: int) -> None:
-        """Start at this logical page."""
-        self.continue_at(page << 16)
-
     def continue_at(self, rowid: int) -> None:
         """Start at this ROWID."""
         self._state[2] = rowid
 
-    def _call(self, is_copied: int, out: Words, offsets: Words) -> int:
-        snapshot = self._snapshot
-        snapshot.check()
-        place = (snapshot.mem, self._fragment, snapshot.view, snapshot.desc, snapshot.buf, is_copied, CALL_SLOTS)
-        status = snapshot.settled(scan_rows(*place, out, offsets, self._state))
-        return OK if status == ST_DROPPED else status  # a partition dropped meanwhile has no more rows
+    def _call(self, way: int, out: Words, offsets: Words) -> int:
+        """Call the kernel until it has no more room, or is at the end; return its status then."""
+        view = self._view
+        status = ST_MORE
+        while status == ST_MORE:
+            view.check()
+            place = (view.mem, self._fragment, view.view, view.desc, view.buf, way, CALL_SLOTS)
+            status = view.settled(scan_rows(*place, out, offsets, self._state))
+        self.is_end = status in (OK, ST_DROPPED)  # a partition dropped meanwhile has no more rows
+        return status
 
 
 class _Memory(_Fragment):
@@ -234,21 +285,13 @@ class _Memory(_Fragment):
         out = np.empty(max(min(SCAN_WORDS, words), 64), dtype=np.int64)
         offsets = np.empty(most, dtype=np.int64)
         state[:2] = 0
-        status = ST_MORE
-        while status == ST_MORE:
-            status = self._call(1, out, offsets)
-            if status <= ST_SPACE and int(state[0]) == 0:
-                out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
-                status = ST_MORE
-        self.is_end = status == OK
-        count = int(state[0])
-        return ScanBatch(out, offsets[:count], count)
+        while (status := self._call(COPIED, out, offsets)) <= ST_SPACE and int(state[0]) == 0:
+            out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
+        return ScanBatch(out, offsets[: int(state[0])])
 
     def count(self) -> int:
         """Return the number of rows from here on."""
-        status = ST_MORE
-        while status == ST_MORE:
-            status = self._call(0, NO_WORDS, NO_WORDS)
+        self._call(COUNTED, NO_WORDS, NO_WORDS)
         return int(self._state[0])
 
 
@@ -259,33 +302,26 @@ class DiskRows(_Fragment):
 
     def next(self, most: int) -> ScanBatch:
         """Return the next rows, at most `most`."""
-        snapshot, state = self._snapshot, self._state
         rowids = np.empty(min(most, self.rows), dtype=np.int64)
         pages = np.empty(rowids.size, dtype=np.int64)
-        state[0] = 0
-        status = ST_MORE
-        while status == ST_MORE:
-            snapshot.check()
-            place = (snapshot.mem, self._fragment, snapshot.view, snapshot.desc, CALL_SLOTS)
-            status = snapshot.settled(scan_places(*place, rowids, pages, state))
-        self.is_end = status in (OK, ST_DROPPED)
-        count = int(state[0])
+        self._state[0] = 0
+        self._call(LISTED, rowids, pages)
+        count = int(self._state[0])
         fragments = np.full(count, self._fragment, dtype=np.int64)
-        out, offsets = read_rows(snapshot, self._table, fragments, rowids[:count], pages[:count])
+        out, offsets = read_rows(self._view, self._table, fragments, rowids[:count], pages[:count])
         if count:
             used = int(offsets.max())
             self.rows = max(1, min(SCAN_ROWS_MAX, 4 * self.rows, DISK_SCAN_WORDS * count // max(used, 1)))
-        found = offsets[offsets >= 0]
-        return ScanBatch(out, found, found.size)
+        return ScanBatch(out, offsets[offsets >= 0])
 
 
-def fragment_scan(snapshot: Shown, table: Table, fragment: int, with_disk: bool) -> _Memory | DiskRows:
+def fragment_scan(view: View, table: Table, fragment: int, with_disk: bool) -> _Memory | DiskRows:
     """Return a scan of one fragment (a handle), with or without disk parts."""
     made = DiskRows if with_disk else _Memory
-    return made(snapshot, table, fragment)
+    return made(view, table, fragment)
 
 
-def count(snapshot: Shown, table: Table, numbers: Sequence[int]) -> int:
+def count(view: View, table: Table, numbers: Sequence[int]) -> int:
     """Return the number of rows some fragments had. Raises: SnapshotTooOld, SnapshotClosed."""
-    snapshot.check()
-    return sum(_Memory(snapshot, table, fragment).count() for fragment in fragments_of(table, numbers))
+    view.check()
+    return sum(_Memory(view, table, table.by_number[number]).count() for number in numbers)

@@ -8,24 +8,16 @@ import numpy as np
 
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.disk_reading import grown
-from tidemark.engine.access.row_operations import is_locked, refuse_released, settle
-from tidemark.engine.access.snapshot_index import released
-from tidemark.engine.access.unique_reads_kernels import find_by_unique, read_by_unique
+from tidemark.engine.access.snapshot_reads import released
+from tidemark.engine.access.statuses import is_locked, refuse_released, settle
+from tidemark.engine.access.unique_reads_kernels import ENTRIES, KEYS, LOCKED, find_by_unique
 from tidemark.engine.index.unique_keys import Lookups, keys_of_images
 from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import (
-    ENTRY_WORDS,
-    OK,
-    ST_BUSY,
-    ST_DROPPED,
-    ST_SPACE,
-    ST_UNFINISHED,
-)
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_BUSY, ST_DROPPED, ST_SPACE, ST_UNFINISHED
 from tidemark.engine.rows.column_buffers import NO_WORDS
 from tidemark.engine.rows.columnar import EncodedKeys
 
 if TYPE_CHECKING:
-    from tidemark.engine.access.snapshot_reads import Shown
     from tidemark.engine.index.stored import StoredUnique
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
@@ -65,7 +57,7 @@ def find(
         table.check()
         stop = min(int(state[2]) + FIND_SLICE_ROWS, count)
         place = (tree.mem, tree.handle, desc, buf, lookups.words, lookups.lengths, lookups.stride, stop)
-        status = int(find_by_unique(*place, int(locks), out, offsets, state))
+        status = int(find_by_unique(*place, LOCKED if locks else KEYS, out, offsets, state))
         if status == OK:
             deadline = None
         elif status <= ST_SPACE:
@@ -110,29 +102,24 @@ def _read_in_place(
     """Do `read` by one kernel call that reads all rows."""
     count = lookups.count
     out = np.empty(max(count * (ENTRY_WORDS + table.format.fixed_words + 8), 256), dtype=np.int64)
-    offsets = np.empty(count + 1, dtype=np.int64)
+    offsets = np.zeros(count + 1, dtype=np.int64)
     tree = index.tree
     while True:
         table.check()
         state = np.zeros(3, dtype=np.int64)
         place = (tree.mem, tree.handle, view.desc, view.buf, lookups.words, lookups.lengths, lookups.stride, count)
-        status = view.settled(read_by_unique(*place, out, offsets, state))
+        status = view.settled(find_by_unique(*place, ENTRIES, out, offsets, state))
         if status == ST_DROPPED:
             raise index.gone()
         if status <= ST_SPACE:
             out = grown(out, 0, ST_SPACE - status)
         elif status == OK:
-            found = int(state[0])
-            return out, offsets[:found], found
+            found = offsets[:-1][np.diff(offsets) > 0] + ENTRY_WORDS
+            return out, found, found.size
 
 
 def read_by_view(
-    view: Shown,
-    table: Table,
-    index: StoredUnique,
-    lookups: Lookups,
-    with_disk: bool,
-    waits: bool = True,
+    view: View, table: Table, index: StoredUnique, lookups: Lookups, with_disk: bool, waits: bool = True
 ) -> tuple[Words, Words, int]:
     """Do `read` in several steps: find the rows that have the keys now, and those that had them when the view was
     opened; read all of them by the view, and keep those that have the keys there. waits: as for `find`.

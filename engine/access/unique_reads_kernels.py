@@ -17,13 +17,17 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log.own_images_kernels import entry_words, lock_owner, write_entry
 from tidemark.engine.memory import arena_layout as A
-from tidemark.engine.memory.handles_kernels import descriptor_of, handle_of
+from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.primary_kernels import ask_for_buckets, row_key, tag_of
 from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
 from tidemark.engine.rows.ticks_kernels import adds_only, is_changed_since, is_unfinished
-from tidemark.engine.txn.changes_kernels import conflict, touch_lock
+from tidemark.engine.txn.changes_kernels import busy, conflict, touch_lock
 
 AHEAD_KEYS = 32
+# What is copied of a row.
+KEYS = 0
+LOCKED = 1
+ENTRIES = 2
 NO_PLACE = -1
 BUSY_PLACE = -2
 UNFINISHED_PLACE = -3
@@ -47,22 +51,13 @@ def has_key(mem, txn, buf, index, place, keys, start, words):
 @helper
 def is_others(mem, txn, place):
     """Whether another transaction holds the row at a place; leaves evidence if so."""
-    row = row_of_place(mem, place)
-    head = mem[row]
+    head = mem[row_of_place(mem, place)]
     if head & A.LOCK_MASK == 0 or head & A.LOCK_SHARED or lock_owner(mem, head) == txn:
         return False
-    if mem[fragment_of_place(mem, place) + A.F_DROPPED]:
+    fragment = fragment_of_place(mem, place)
+    if mem[fragment + A.F_DROPPED]:
         return False
-    note_awaited_lock(mem, txn, place)
-    return True
-
-
-@helper
-def note_awaited_lock(mem, txn, place):
-    """Record the lock of a row as the one to wait for."""
-    mem[txn + A.X_FRAGMENT] = handle_of(mem, fragment_of_place(mem, place))
-    mem[txn + A.X_ROWID] = rowid_of_place(mem, place)
-    mem[txn + A.X_LOCK] = mem[row_of_place(mem, place)] & A.LOCK_MASK
+    return busy(mem, txn, fragment, rowid_of_place(mem, place), head) == A.ST_BUSY
 
 
 @helper
@@ -123,16 +118,52 @@ def touch_keys(mem, index, keys, lengths, stride, begin, end):
             ask_for_buckets(mem, mem[index + X.I_UNIQUE], tag)
 
 
+@helper
+def hold_place(mem, txn, place):
+    """Lock the row at a place. Return OK, ST_BUSY with evidence, ST_CONFLICT, or ST_MEMORY."""
+    row = row_of_place(mem, place)
+    fragment, rowid = fragment_of_place(mem, place), rowid_of_place(mem, place)
+    if mem[row] & A.LOCK_SHARED:
+        return busy(mem, txn, fragment, rowid, mem[row])
+    if mem[row] & A.LOCK_MASK == 0 and is_changed_since(mem, txn, row):
+        return conflict(mem, txn, fragment, rowid)
+    return touch_lock(mem, txn, fragment, rowid, row)
+
+
+@helper
+def copy_key(mem, place, out, at):
+    """Copy the canonical primary key of the row at a place to out[at:]; return words, or ST_SPACE - words needed."""
+    first, words = row_key(mem, fragment_of_place(mem, place), row_of_place(mem, place))
+    if at + words > out.size:
+        return A.ST_SPACE - words
+    move_words(mem, first, out, at, words)
+    return words
+
+
+@helper
+def copy_entry(mem, txn, buf, place, out, at):
+    """Copy the entry of the row at a place, as the reader sees it, to out[at:]; return as `copy_key`."""
+    row = row_of_place(mem, place)
+    fragment = fragment_of_place(mem, place)
+    mine = visible(mem, txn, row) == 2
+    need = entry_words(mem, fragment, row, mine)
+    if at + need > out.size:
+        return A.ST_SPACE - need
+    return write_entry(mem, buf, fragment, rowid_of_place(mem, place), row, mine, out, at)
+
+
 @kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64[::1], int64[::1], "
+    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1], "
     "int64[::1])"
 )
-def read_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, out, offsets, state):
-    """Read rows by keys [state[2], stop) into out, without disk parts; offsets gets the image offset of each row found.
+def find_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, way, out, offsets, state):
+    """Copy the rows with keys [state[2], stop) to out: ENTRIES without disk parts, or their canonical primary KEYS, or
+    these of rows that are LOCKED first.
 
-    keys: key words, `stride` words each; lengths: the number of words, 0 for a key no row has. state: [rows found,
-    words used, next key]. Return OK, ST_SPACE - words needed if out is full, ST_UNFINISHED, or ST_DROPPED if the index
-    was dropped.
+    keys: key words, `stride` words each; lengths: the number of words, 0 for a key no row has. offsets: n + 1 positions
+    in out; a key without a row has no words there. state: [rows found, words used, next key]. Return OK; ST_BUSY with
+    evidence, ST_UNFINISHED, ST_MEMORY or ST_SPACE - words needed if the call stopped at key state[2] (of LOCKED also in
+    X_ROW); or ST_DROPPED if the index was dropped.
     """
     index = descriptor_of(mem, index)
     if index == 0:
@@ -142,72 +173,29 @@ def read_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, out, offse
         if i == ahead:
             ahead = min(i + AHEAD_KEYS, stop)
             touch_keys(mem, index, keys, lengths, stride, i, ahead)
-        place = place_of_key(mem, txn, buf, index, keys, i * stride, lengths[i], False)
-        state[2] = i
-        if place == UNFINISHED_PLACE:
-            return A.ST_UNFINISHED
-        if place >= 0:
-            row = row_of_place(mem, place)
-            fragment = fragment_of_place(mem, place)
-            mine = visible(mem, txn, row) == 2
-            need = entry_words(mem, fragment, row, mine)
-            if state[1] + need > out.size:
-                return A.ST_SPACE - need
-            offsets[state[0]] = state[1] + A.ENTRY_WORDS
-            state[0] += 1
-            state[1] += write_entry(mem, buf, fragment, rowid_of_place(mem, place), row, mine, out, state[1])
-    state[2] = stop
-    return A.OK
-
-
-@helper
-def hold_place(mem, txn, place):
-    """Lock the row at a place. Return OK, ST_BUSY with evidence, ST_CONFLICT, or ST_MEMORY."""
-    row = row_of_place(mem, place)
-    if mem[row] & A.LOCK_SHARED:
-        note_awaited_lock(mem, txn, place)
-        return A.ST_BUSY
-    fragment, rowid = fragment_of_place(mem, place), rowid_of_place(mem, place)
-    if mem[row] & A.LOCK_MASK == 0 and is_changed_since(mem, txn, row):
-        return conflict(mem, txn, fragment, rowid)
-    return touch_lock(mem, txn, fragment, rowid, row)
-
-
-@kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64[::1], int64[::1], "
-    "int64[::1])"
-)
-def find_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, locks, out, offsets, state):
-    """Copy the canonical primary keys of the rows with keys [state[2], stop) to out; with `locks` the rows are locked.
-
-    offsets: n + 1 positions in out; a key without a row has no words there. state: [rows found, words used, next key].
-    Return OK; ST_BUSY with evidence, ST_UNFINISHED, ST_MEMORY or ST_SPACE - words needed if the call stopped at key
-    state[2] (with `locks` also in X_ROW); or ST_DROPPED if the index was dropped.
-    """
-    index = descriptor_of(mem, index)
-    if index == 0:
-        return A.ST_DROPPED
-    for i in range(state[2], stop):
         state[2] = i
         offsets[i] = state[1]
-        place = place_of_key(mem, txn, buf, index, keys, i * stride, lengths[i], locks)
+        place = place_of_key(mem, txn, buf, index, keys, i * stride, lengths[i], way == LOCKED)
         if place == UNFINISHED_PLACE:
             return A.ST_UNFINISHED
-        if locks:
+        if way == LOCKED:
             mem[txn + A.X_ROW] = i
             if place == BUSY_PLACE:
                 return A.ST_BUSY
-        if place >= 0:
-            first, words = row_key(mem, fragment_of_place(mem, place), row_of_place(mem, place))
-            if state[1] + words > out.size:
-                return A.ST_SPACE - words
-            if locks:
-                status = hold_place(mem, txn, place)
-                if status != A.OK:
-                    return status
-            move_words(mem, first, out, state[1], words)
-            state[1] += words
-            state[0] += 1
+        if place < 0:
+            continue
+        if way == ENTRIES:
+            words = copy_entry(mem, txn, buf, place, out, state[1])
+        else:
+            words = copy_key(mem, place, out, state[1])
+        if words < 0:
+            return words
+        if way == LOCKED:
+            status = hold_place(mem, txn, place)
+            if status != A.OK:
+                return status
+        state[1] += words
+        state[0] += 1
     offsets[stop] = state[1]
     state[2] = stop
     return A.OK

@@ -8,21 +8,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import scan_from
-from tidemark.engine.access.versions_reads_kernels import scan_rows
+from tidemark.engine.access.snapshot_reads import committed_row, scan
 from tidemark.engine.base.errors import PageDamaged, SnapshotTooOld
 from tidemark.engine.index.index_layout import PLACE_SHIFT, PLACE_SLOT_MASK
-from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import (
-    BLOCK_WORDS,
-    ENTRY_WORDS,
-    F_NUMBER,
-    OK,
-    PAGE_SHIFT,
-    PG_FRAGMENT,
-    PG_LOGICAL,
-    VAR_CHUNK_WORDS,
-)
+from tidemark.engine.memory.arena_layout import BLOCK_WORDS, F_NUMBER, OK, PAGE_SHIFT, PG_FRAGMENT, PG_LOGICAL
 from tidemark.engine.rows import values_layout as v
 from tidemark.engine.rows.values_check_kernels import check_values
 from tidemark.engine.rows.values_plan import ValuesPlan
@@ -74,7 +63,7 @@ class ValuesCheck:
             table.check()
             with table.views.open(table.handle) as view:
                 try:
-                    for batch in scan_from(view, table, None, None, [self._number], rowid):
+                    for batch in scan(view, table, None, None, [self._number], rowid):
                         rowid = int(batch.rowids()[-1]) + 1
                         yield batch
                     is_end = True
@@ -115,11 +104,5 @@ def key_of_place(table: Table, place: int) -> tuple[int, object]:
     fragment, logical = int(mem[(page << PAGE_SHIFT) + PG_FRAGMENT]), int(mem[(page << PAGE_SHIFT) + PG_LOGICAL])
     number = int(mem[fragment + F_NUMBER]) if 0 < fragment < mem.size - BLOCK_WORDS else -1
     rowid = logical << 16 | place & PLACE_SLOT_MASK
-    out = np.empty(ENTRY_WORDS + table.format.fixed_words + VAR_CHUNK_WORDS, dtype=np.int64)
-    state = np.array([0, 0, rowid], dtype=np.int64)
-    offsets = np.zeros(1, dtype=np.int64)
-    if number in table.by_number:
-        scan_rows(table.mem, table.by_number[number], 0, 0, NOTHING, 1, 2, out, offsets, state)
-    if not state[0] or int(out[0]) != rowid:
-        return rowid, None
-    return rowid, table.format.decode_key(table.format.image_key(out[ENTRY_WORDS : int(state[1])]))
+    image = committed_row(table, table.by_number[number], rowid) if number in table.by_number else None
+    return rowid, None if image is None else table.format.decode_key(table.format.image_key(image))

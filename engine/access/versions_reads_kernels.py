@@ -16,7 +16,6 @@ from tidemark.engine.access.disk_reads_kernels import (
     ENTRY_INCOMPLETE,
     PAGE_OF_OWN,
     copy_disk_part,
-    count_read,
     disk_page_of,
     read_whole,
 )
@@ -50,6 +49,11 @@ GONE = 0  # no row was there
 SAME = 1  # the row is as it was
 ASK = 2  # the version store must be searched
 OWN = 3  # the reading transaction has changed the row
+
+# What a scan does with rows.
+COUNTED = 0
+COPIED = 1
+LISTED = 2
 
 
 @helper
@@ -87,11 +91,15 @@ def slot_since(mem, txn, row, emptied, view):
 
 
 @helper
-def is_put_over(mem, row, since, view):
-    """Whether the reading transaction may have put a new row in the place of one that a view shows."""
+def is_put_over(mem, row, since, emptied, view):
+    """Whether the reading transaction may have put a new row in the place of one that a view shows. emptied: the
+    "emptied through" epoch of its page.
+    """
     if view == NO_VIEW or row == 0 or (since != OWN and since != GONE):
         return False
-    return (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.RESERVED
+    if (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK != A.RESERVED:
+        return False
+    return emptied >= mem[view + A.VW_EPOCH] or is_row_after(mem, view, row)
 
 
 @helper
@@ -193,6 +201,15 @@ def read_at(mem, view, txn, buf, with_disk, fragment, rowid, out, place, state):
 
 
 @helper
+def page_of_version(mem, fragment, rowid, source):
+    """Return the page with the disk part of a version, PAGE_OF_OWN if the version at `source` has it, or it is lost."""
+    row = row_address(mem, fragment, rowid)
+    if source != 0 or row == 0:
+        return PAGE_OF_OWN
+    return disk_page_of(mem, fragment, row, False)
+
+
+@helper
 def page_at(mem, view, txn, fragment, rowid):
     """Return the page with the disk part of a row as a reader sees it: PAGE_OF_OWN if the reader needs none, -1 if
     there was no row.
@@ -203,10 +220,7 @@ def page_at(mem, view, txn, fragment, rowid):
         return -1
     if since == ASK:
         at, source = find_version(mem, fragment, rowid, view)
-        if at == 0:
-            return -1
-        if source != 0 or row == 0:
-            return PAGE_OF_OWN
+        return -1 if at == 0 else page_of_version(mem, fragment, rowid, source)
     return disk_page_of(mem, fragment, row, since == OWN)
 
 
@@ -237,13 +251,33 @@ def look_at(mem, view, txn, base, fresh, row_words, emptied, slot):
     return slot_since(mem, txn, row, emptied, view), row
 
 
-@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64, int64, int64[::1], int64[::1], int64[::1])")
-def scan_rows(mem, fragment, view, txn, buf, is_copied, limit, out, offsets, state):
-    """Copy rows, without disk parts, from ROWID state[2] on; count them only if `is_copied` is 0. One call examines
-    about `limit` slots. state: [rows found, words used, next ROWID; with OLD if the row that the slot had is copied,
-    and the one that the transaction has put there is not].
+@helper
+def take_version(mem, txn, way, fragment, rowid, at, source, out, offsets, state):
+    """Copy, list or count the row of a version. Return OK, or as `write_version`."""
+    if way != COUNTED:
+        if state[0] >= offsets.size:
+            return A.ST_SPACE
+        if way == LISTED:
+            out[state[0]] = rowid | OLD
+            offsets[state[0]] = page_of_version(mem, fragment, rowid, source)
+        else:
+            words = write_version(mem, txn, at, out, state[1])
+            if words < 0:
+                return words
+            offsets[state[0]] = state[1] + A.ENTRY_WORDS
+            state[1] += words
+    state[0] += 1
+    return A.OK
 
-    Return OK at the fragment's end, ST_MORE, ST_SPACE - words needed, ST_SPOOLED, ST_DROPPED, or ST_TOO_OLD.
+
+@kernel("int64(int64[::1], int64, int64, int64, int64[::1], int64, int64, int64[::1], int64[::1], int64[::1])")
+def scan_rows(mem, fragment, view, txn, buf, way, limit, out, offsets, state):
+    """Take rows from ROWID state[2] on: COPIED without disk parts, COUNTED only, or LISTED: then `out` gets their
+    ROWIDs, and `offsets` the pages needed to read their disk parts. One call examines about `limit` slots.
+
+    state: [rows found, words used, next ROWID; with OLD if the row that the slot had is taken, and the one that the
+    transaction has put there is not]. Return OK at the fragment's end, ST_SPACE if `offsets` is full,
+    ST_MORE, ST_SPACE - words needed, ST_SPOOLED, ST_DROPPED, or ST_TOO_OLD.
     """
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
@@ -266,89 +300,33 @@ def scan_rows(mem, fragment, view, txn, buf, is_copied, limit, out, offsets, sta
             looked += 1
             rowid = logical << 16 | slot
             since, row = look_at(mem, view, txn, base, fresh, row_words, emptied, slot)
-            if not is_half and (since == ASK or is_put_over(mem, row, since, view)):
+            if not is_half and (since == ASK or is_put_over(mem, row, since, emptied, view)):
                 looked += ASKED_SLOTS - 1
-                at, _ = find_version(mem, fragment, rowid, view)
+                at, source = find_version(mem, fragment, rowid, view)
                 if at != 0:
-                    if is_copied:
-                        if state[0] >= offsets.size:
-                            return A.ST_SPACE
-                        words = write_version(mem, txn, at, out, state[1])
-                        if words < 0:
-                            return words
-                        offsets[state[0]] = state[1] + A.ENTRY_WORDS
-                        state[1] += words
-                    state[0] += 1
+                    status = take_version(mem, txn, way, fragment, rowid, at, source, out, offsets, state)
+                    if status != A.OK:
+                        return status
                     is_half = True
                     state[2] = rowid
             if since == SAME or since == OWN:
-                if is_copied:
+                if way != COUNTED:
                     words = A.ST_SPACE
                     if state[0] < offsets.size:
-                        if since == OWN:
+                        if way == LISTED:
+                            out[state[0]] = rowid
+                            words = disk_page_of(mem, fragment, row, since == OWN)
+                        elif since == OWN:
                             words = write_own(mem, buf, fragment, rowid, row, out, state[1])
                         else:
                             words = write_row(mem, fragment, rowid, row, out, state[1])
                     if words < 0:
                         state[2] |= OLD if is_half else 0
                         return words
-                    offsets[state[0]] = state[1] + A.ENTRY_WORDS
+                    offsets[state[0]] = words if way == LISTED else state[1] + A.ENTRY_WORDS
                     state[1] += words
                 state[0] += 1
             is_half = False
-            state[2] = rowid + 1
-        is_half = False
-        state[2] = (logical + 1) << 16
-        if looked >= limit:
-            return A.ST_MORE
-    return A.OK
-
-
-@kernel("int64(int64[::1], int64, int64, int64, int64, int64[::1], int64[::1], int64[::1])")
-def scan_places(mem, fragment, view, txn, limit, rowids, pages, state):
-    """List the ROWIDs of rows from state[2] on, and the pages needed to read their disk parts.
-
-    limit, state[2] and status: as for `scan_rows`; ST_SPACE if the arrays are full. state: [rows found, -, next ROWID].
-    """
-    fragment = descriptor_of(mem, fragment)
-    if fragment == 0:
-        return A.ST_DROPPED
-    is_open, view = open_view_of(mem, view)
-    if not is_open:
-        return A.ST_TOO_OLD
-    looked = 0
-    row_words = mem[fragment + A.F_ROW_WORDS]
-    is_half = state[2] & OLD != 0
-    state[2] &= ~OLD
-    while state[2] >> 16 < mem[fragment + A.F_PAGES]:
-        logical = state[2] >> 16
-        base, fresh, emptied, slots = page_slots(mem, fragment, logical, view)
-        looked += 1
-        for slot in range(state[2] & 0xFFFF, slots):
-            if looked >= limit or state[0] >= rowids.size:
-                state[2] |= OLD if is_half else 0
-                return A.ST_MORE if looked >= limit else A.ST_SPACE
-            looked += 1
-            rowid = logical << 16 | slot
-            since, row = look_at(mem, view, txn, base, fresh, row_words, emptied, slot)
-            if not is_half and (since == ASK or is_put_over(mem, row, since, view)):
-                looked += ASKED_SLOTS - 1
-                page = page_at(mem, view, txn, fragment, rowid | OLD)
-                if page >= 0:
-                    rowids[state[0]] = rowid | OLD
-                    pages[state[0]] = page
-                    state[0] += 1
-                    if since == OWN:
-                        is_half = True
-                        state[2] = rowid
-                        if state[0] >= rowids.size:
-                            state[2] |= OLD
-                            return A.ST_SPACE
-            is_half = False
-            if since == SAME or since == OWN:
-                rowids[state[0]] = rowid
-                pages[state[0]] = disk_page_of(mem, fragment, row, since == OWN)
-                state[0] += 1
             state[2] = rowid + 1
         is_half = False
         state[2] = (logical + 1) << 16
@@ -381,7 +359,11 @@ def read_places(mem, view, txn, buf, with_disk, fragments, rowids, order, start,
         if fragment == 0:  # its partition was dropped meanwhile
             continue
         done = read_at(mem, view, txn, buf, with_disk, fragment, rowids[i], out, state[1], state)
-        if count_read(done, i, offsets, state) != A.OK:
+        if done > 0:
+            offsets[i] = state[1] + A.ENTRY_WORDS
+            state[0] += 1
+            state[1] += done
+        elif done != A.ST_MISSING:
             return done
     state[2] = stop
     return A.OK

@@ -18,14 +18,13 @@ from tidemark.engine.access.batch_operations import (
     put_changed,
     put_images,
     read_keys,
-    retry_if_altered,
+    retried,
     touch_many,
 )
 from tidemark.engine.base.errors import DuplicateKey, RowNotFound
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT
-from tidemark.engine.programs import program_layout as p
-from tidemark.engine.queries.conditions import Running, failed
+from tidemark.engine.queries.conditions import Running
 from tidemark.engine.rows.columnar import EncodedKeys, encode_keys, encode_rows
 from tidemark.engine.table.table import TableAltered
 
@@ -63,12 +62,7 @@ class Judge:
         Raises: errors of the program in a row.
         """
         given = NOTHING if self.parameters is None else np.ascontiguousarray(self.parameters[:, places]).reshape(-1)
-        status, planes = self.running.run(table, entries, offsets, given)
-        if status == p.RUN_ERROR:
-            row = int(np.argmax(planes[0] == p.VERDICT_ERROR))
-            raise failed(table, entries[int(offsets[row]) :], int(planes[1, row]))
-        accepted: Words = planes[0] == p.VERDICT_OK
-        return accepted
+        return self.running.judged(table, entries, offsets, given)[0]
 
 
 def apply_inserts(txn: Transaction, table: Table, rows: pa.RecordBatch, keys: EncodedKeys | None = None) -> Words:
@@ -77,16 +71,17 @@ def apply_inserts(txn: Transaction, table: Table, rows: pa.RecordBatch, keys: En
     keys: those of `rows`, if the caller has encoded them. Columns not given take their defaults. Raises: errors of
     validation; Retryable errors roll the transaction back.
     """
-    return retry_if_altered(txn, table, _upserts, rows, False, None, keys)
+    return _upserts(txn, table, rows, False, None, keys)
 
 
 def apply_upserts(
     txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
 ) -> Words:
     """Insert rows, or set the given columns of existing rows if `judge` accepts them; return the outcome of each."""
-    return retry_if_altered(txn, table, _upserts, rows, True, judge, keys)
+    return _upserts(txn, table, rows, True, judge, keys)
 
 
+@retried
 def _upserts(
     txn: Transaction,
     table: Table,
@@ -107,6 +102,7 @@ def _upserts(
     return outcomes
 
 
+@retried
 def apply_updates(
     txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
 ) -> Words:
@@ -114,12 +110,6 @@ def apply_updates(
 
     A change with no column besides the key touches the row; the other site sends it for a read it has tracked.
     """
-    return retry_if_altered(txn, table, _updates, rows, judge, keys)
-
-
-def _updates(
-    txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None, keys: EncodedKeys | None
-) -> Words:
     outcomes = np.full(rows.num_rows, MISSING, dtype=np.int64)
     keys = keys or _keys(table, rows)
     found = lock_keys(txn, table, keys)
@@ -127,16 +117,11 @@ def _updates(
     return outcomes
 
 
+@retried
 def apply_deletes(
     txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None = None, keys: EncodedKeys | None = None
 ) -> Words:
     """Delete the rows with the keys in `rows`, if `judge` accepts them; return the outcome of each."""
-    return retry_if_altered(txn, table, _deletes, rows, judge, keys)
-
-
-def _deletes(
-    txn: Transaction, table: Table, rows: pa.RecordBatch, judge: Judge | None, keys: EncodedKeys | None
-) -> Words:
     outcomes = np.full(rows.num_rows, MISSING, dtype=np.int64)
     keys = keys or _keys(table, rows)
     places = np.flatnonzero(lock_keys(txn, table, keys))

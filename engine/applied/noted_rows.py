@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import PUT_SLICE_ROWS, retry_if_altered
-from tidemark.engine.access.row_operations import settle
+from tidemark.engine.access.batch_operations import PUT_SLICE_ROWS, retried
+from tidemark.engine.access.statuses import settle
 from tidemark.engine.applied.absent_kernels import lock_absent
 from tidemark.engine.applied.applied_rows import MISSING, touch_rows_again
 from tidemark.engine.base.errors import InvariantBroken
@@ -57,7 +57,7 @@ def refresh_rows(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
         outcomes[places] = touch_rows_again(txn, table, some)
         places = places[outcomes[places] == MISSING]
         if places.size:
-            taken = retry_if_altered(txn, table, _note_absent, keys.take(places)).astype(bool)
+            taken = _note_absent(txn, table, keys.take(places)).astype(bool)
             places = places[~taken]  # others inserted these rows meanwhile: touch them
     return outcomes
 
@@ -75,6 +75,7 @@ def track_reads(txn: Transaction, table: Table, keys: pa.RecordBatch) -> None:
             tag(txn, 0, 0)
 
 
+@retried
 def _note_absent(txn: Transaction, table: Table, keys: pa.RecordBatch) -> Words:
     """Lock keys without a row, and write a record of each that was locked; return 0 for keys that have a row by now."""
     table.check()

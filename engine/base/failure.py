@@ -44,10 +44,11 @@ class Failure:
                 self._error.__cause__ = cause
         return self._error
 
-    def latch(self, error: StoreFailed) -> None:
-        """Store `error` as the first failure, unless there is one already."""
+    def latch(self, error: StoreFailed) -> StoreFailed:
+        """Store `error` as the first failure, unless there is one already. Return it, to be raised."""
         if self.first is None:
             self.first = (type(error), "", "", error)
+        return error
 
     def check(self) -> None:
         """Raise the first failure again, as a new exception of the same class, if there is one."""

@@ -36,7 +36,7 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.engine.base.histogram import SYNC_BOUNDS, Histogram
 from tidemark.engine.log.geometry import Geometry, open_files
-from tidemark.engine.log.group import Group, Sealer, content_of
+from tidemark.engine.log.group import Group, Position, Sealer, content_of
 from tidemark.engine.log.group_layout import GROUP_ALIGN_WORDS
 from tidemark.engine.log.leaders import Leaders
 from tidemark.engine.log.redo_layout import GROUP_WORDS
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tidemark.engine.base.clock import Clock
-    from tidemark.engine.files.protocol import Files
-    from tidemark.engine.log.group import Position
+    from tidemark.engine.files.protocol import File, Files
     from tidemark.engine.log.partner import CommitPartner
     from tidemark.engine.log.reader import GroupRead
     from tidemark.engine.memory.arena import Words
@@ -67,7 +66,7 @@ def commit_interrupted(txid: int) -> CommitInterrupted:
 
 
 class RedoLog:
-    """Writer of the log of an open store."""
+    """The log of an open store. It takes groups from `open` on."""
 
     def __init__(
         self,
@@ -77,7 +76,6 @@ class RedoLog:
         latch: threading.Lock,
         clock: Clock,
         identity: tuple[bytes, int],
-        position: Position,
         next_txid: Callable[[], int],
     ) -> None:
         self.files = files
@@ -87,21 +85,12 @@ class RedoLog:
         self._clock = clock
         self._sealer = Sealer(*identity)
         self._next_txid = next_txid
-        self.handles = open_files(files, geometry, True)
-        self.tail_lsn = position.tail_lsn
-        self.tail_sequence = position.tail_sequence
-        self.head_lsn = position.lsn
-        self.sequence = position.sequence  # of the group being filled
-        self.durable_lsn = position.lsn
+        self.handles: list[File] = []
         self.epoch = 0
         self.pending: deque[Group] = deque()
         self.spares = [np.zeros(FILL_WORDS, dtype=np.int64) for _ in range(2)]
         self.fill = self._fresh()
-        self.writing = Leaders(files.failure, position.sequence - 1)
-        self.sharing = Leaders(files.failure, position.sequence - 1)
         self._sending = threading.Lock()  # taken before the latch where a thread needs both
-        self._sent_sequence = position.sequence - 1  # last group sent to the partner
-        self.writing_sequence = position.sequence - 1  # last group whose write has begun
         self._needs = TailNeeds(clock)
         self.on_pressure: Callable[[], None] | None = None
         # Declares durably that the log may reach this LSN, and returns the reach now declared. None for a log alone.
@@ -113,8 +102,24 @@ class RedoLog:
         self.bytes_written = 0
         self.transactions_written = 0
         self.sync_seconds = Histogram(SYNC_BOUNDS)
-        files.mark("cut", lsn=position.tail_lsn)
+        self._continue_at(Position())
+
+    def open(self, position: Position) -> None:
+        """Open the files; the log continues at this position. Raises: FileMissing, FileTruncated."""
+        self.handles = open_files(self.files, self.geometry, True)
+        self._continue_at(position)
+        self.files.mark("cut", lsn=position.tail_lsn)
         self._update_free()
+
+    def _continue_at(self, position: Position) -> None:
+        self.tail_lsn = position.tail_lsn
+        self.tail_sequence = position.tail_sequence
+        self.head_lsn = self.durable_lsn = position.lsn
+        self.sequence = position.sequence  # of the group being filled
+        self.writing = Leaders(self.files.failure, position.sequence - 1)
+        self.sharing = Leaders(self.files.failure, position.sequence - 1)
+        self._sent_sequence = position.sequence - 1  # last group sent to the partner
+        self.writing_sequence = position.sequence - 1  # last group whose write has begun
 
     @property
     def durable_sequence(self) -> int:

@@ -26,14 +26,15 @@ from tidemark.engine.point.change_kernels import BROKEN, DONE, LEFT, REFUSED, ch
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import bind_filter, bind_update
 from tidemark.engine.programs.expressions import Expression
-from tidemark.engine.txn.transaction import BUFFER_WORDS, PAD_WORDS
+from tidemark.engine.txn.resources import BUFFER_WORDS
+from tidemark.engine.txn.transaction import PAD_WORDS
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.point.plan import Plan
     from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.resources import Resources
     from tidemark.engine.txn.transaction import Transaction
-    from tidemark.engine.txn.transactions import Transactions
 
 __all__ = ["DONE", "LEFT", "CommittedChanges", "change", "change_by", "program_of", "change_if", "locked"]
 
@@ -56,7 +57,7 @@ class CommittedChanges:
 
     __slots__ = ("_buf", "_change_row", "_desc", "_is_left", "_place", "_store", "_waits")
 
-    def __init__(self, store: Transactions | None) -> None:
+    def __init__(self, store: Resources | None) -> None:
         """store: None: the general path makes, or refuses, all changes."""
         self._is_left = store is None or store.watch is not None or not IS_USABLE
         self._waits = store is not None and store.waits_for_disk
@@ -133,7 +134,7 @@ class CommittedChanges:
                             self._place.txid = txid = int(self._buf[TXID_WORD])
                     elif status == BROKEN:
                         epochs.has_commits = True
-                        raise store.fail(InvariantBroken("a change met a broken invariant; reopen the store"))
+                        raise store.failure.latch(InvariantBroken("a change met a broken invariant; reopen the store"))
                 except BaseException:
                     epochs.has_commits = True  # a signal arrived right after the kernel's one step
                     if waits:
@@ -223,7 +224,7 @@ def _plan_for(txn: Transaction, name: Any) -> Plan | None:
     if txn.thread != get_ident() or txn.is_ended or store.failure.first is not None:
         return None
     try:
-        found = store.tables.get(name) or store.tables.get(store.qualified.get(name, ""))
+        found = store.tables.known.get(name)
     except TypeError:  # an unhashable object, which the general path refuses
         return None
     if found is None or found.plan is None or found.is_dropped:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemark.engine.access import batch_operations
-from tidemark.engine.access.own_changes import shows_others
+from tidemark.engine.access.index_scans import shows_others
 from tidemark.engine.base.out_of_memory import memory_error
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE

@@ -191,27 +191,30 @@ def find_place(mem, plan, key, octets, words, txn, buf, waits):
 
 
 @helper
-def find_by_index(mem, plan, key, octets, words, txn, buf):
-    """Return (as `find_place`; fragment; row) of a key of the plan's unique index."""
-    status, place = find_place(mem, plan, key, octets, words, txn, buf, False)
-    if status != FOUND:
-        return status, 0, 0
-    return FOUND, fragment_of_place(mem, place), row_of_place(mem, place)
+def find_by_key(mem, plan, key, words, txn, buf):
+    """Return (as `find_place`; fragment; row) of a key of the plan: a primary key, or one of its unique index."""
+    if plan[plan[U.U_KEY] + U.UK_HANDLE] != 0:
+        octets = key_words()
+        status, place = find_place(mem, plan, key, octets, words, txn, buf, False)
+        if status != FOUND:
+            return status, 0, 0
+        return FOUND, fragment_of_place(mem, place), row_of_place(mem, place)
+    count = put_key(plan, plan[U.U_KEY], key, words)
+    table = table_of(mem, plan)
+    if count == 0 or table == 0:
+        return A.ST_UNFINISHED, 0, 0
+    return find_row(mem, table, words, count)
 
 
 @object_kernel("object_(int64[::1], int64[::1], object_)")
 def get_row(mem, plan, key):
-    """Return the committed row with a primary key."""
+    """Return the committed row with a key of the plan."""
     made = row_of_plan(plan)
     if is_null(made):
         clear_error()
         return left()
-    keys = key_words()
-    words = put_key(plan, plan[U.U_KEY], key, keys)
-    table = table_of(mem, plan)
-    if words == 0 or table == 0:
-        return leave(made)
-    status, fragment, row = find_row(mem, table, keys, words)
+    words = key_words()
+    status, fragment, row = find_by_key(mem, plan, key, words, 0, mem)
     if status == FOUND:
         status = fill_seen(made, mem, plan, 0, mem, fragment, row)
     return answer(made, status)
@@ -219,50 +222,13 @@ def get_row(mem, plan, key):
 
 @object_kernel("object_(int64[::1], int64[::1], int64, int64[::1], int64[::1], object_)")
 def get_seen(mem, plan, txn, buf, shown, key):
-    """Return the row with a primary key as a transaction sees it. txn: its descriptor, 0 for committed rows."""
+    """Return the row with a key of the plan as a transaction sees it. txn: its descriptor, 0 for committed rows."""
     made = row_of_plan(plan)
     if is_null(made):
         clear_error()
         return left()
-    keys = key_words()
-    words = put_key(plan, plan[U.U_KEY], key, keys)
-    table = table_of(mem, plan)
-    if words == 0 or table == 0:
-        return leave(made)
-    status, fragment, row = find_row(mem, table, keys, words)
-    if is_left(mem, shown, status, row):
-        return leave(made)
-    if status == FOUND:
-        status = fill_seen(made, mem, plan, txn, buf, fragment, row)
-    note_shown(mem, shown, status, row)
-    return answer(made, status)
-
-
-@object_kernel("object_(int64[::1], int64[::1], object_)")
-def get_by_unique(mem, plan, key):
-    """Return the committed row with a key of the plan's unique index."""
-    made = row_of_plan(plan)
-    if is_null(made):
-        clear_error()
-        return left()
-    octets = key_words()
     words = key_words()
-    status, fragment, row = find_by_index(mem, plan, key, octets, words, 0, mem)
-    if status == FOUND:
-        status = fill_seen(made, mem, plan, 0, mem, fragment, row)
-    return answer(made, status)
-
-
-@object_kernel("object_(int64[::1], int64[::1], int64, int64[::1], int64[::1], object_)")
-def get_by_unique_seen(mem, plan, txn, buf, shown, key):
-    """Return the row with a key of the plan's unique index as a transaction sees it. txn: as for `get_seen`."""
-    made = row_of_plan(plan)
-    if is_null(made):
-        clear_error()
-        return left()
-    octets = key_words()
-    words = key_words()
-    status, fragment, row = find_by_index(mem, plan, key, octets, words, txn, buf)
+    status, fragment, row = find_by_key(mem, plan, key, words, txn, buf)
     if is_left(mem, shown, status, row):
         return leave(made)
     if status == FOUND:

@@ -20,7 +20,7 @@ from tidemark.engine.jit import calendar_kernels, decimals_kernels
 from tidemark.engine.jit.objects_kernels import IS_USABLE
 from tidemark.engine.memory.arena_layout import S_INDEX_GENERATION
 from tidemark.engine.point import plan_layout as u
-from tidemark.engine.point.get_kernels import get_by_unique, get_by_unique_seen, get_row, get_seen
+from tidemark.engine.point.get_kernels import get_row, get_seen
 from tidemark.engine.point.kinds import key_words, read_words, value_detail, value_kind
 from tidemark.engine.point.trees import Trees
 from tidemark.engine.point.values_kernels import rows_of_images
@@ -139,15 +139,14 @@ class Plan:
     """The calls of one row on one version of a table. Each returns ... for a call that the general path must answer.
 
     `get(mem, words, key)` and `get_seen(mem, words, desc, buf, shown, key)` are kernels: an attribute less to look up.
+    The words say what the key is of: the table, or one of its unique indexes.
     """
 
     __slots__ = (
         "definition",
         "format",
         "get",
-        "get_by_unique",
         "generation",
-        "get_by_unique_seen",
         "get_seen",
         "in_place",
         "kept",
@@ -175,8 +174,6 @@ class Plan:
         self.known: dict[Any, Any] = {}  # and what kernels know of them
         self.get: Callable[..., Any] = _leave
         self.get_seen: Callable[..., Any] = _leave
-        self.get_by_unique: Callable[..., Any] = _leave
-        self.get_by_unique_seen: Callable[..., Any] = _leave
         row_format = table.format
         self.rows = None if row_format.has_disk else row_plan(row_format, row_format.names)
         self.kept: list[str] = []  # names that kernels know by address only
@@ -200,9 +197,6 @@ class Plan:
             if columns is not None:
                 key = key_plan([key_words(each.type) for each in columns], index.tree.handle)
                 self.uniques[name] = _with_key(common, key)
-        if self.uniques:
-            self.get_by_unique = get_by_unique.entry
-            self.get_by_unique_seen = get_by_unique_seen.entry
 
     def is_of(self, table: Table) -> bool:
         """Whether it is of this version of its table."""
@@ -249,7 +243,7 @@ class Plan:
             words = self.uniques[index]
         except (KeyError, TypeError):  # TypeError: an unhashable object, which the general path refuses
             return ...
-        return self.get_by_unique(self.mem, words, key)
+        return self.get(self.mem, words, key)
 
     def unique_seen(self, txn: Transaction, key: Any, index: Any) -> Any:
         """Return the row with a key of the unique index of this name, as a transaction sees it."""
@@ -257,7 +251,7 @@ class Plan:
             words = self.uniques[index]
         except (KeyError, TypeError):
             return ...
-        return self.get_by_unique_seen(self.mem, words, txn.desc, txn.buf, txn.shown, key)
+        return self.get_seen(self.mem, words, txn.desc, txn.buf, txn.shown, key)
 
     def words_for(self, index: Any) -> Words | None:
         """Return the words for keys of the unique index of this name, None if kernels do not know it."""

@@ -11,24 +11,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import scan_from
 from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
+from tidemark.engine.access.snapshot_reads import scan
 from tidemark.engine.memory.arena_layout import F_ROWS, OK, ST_CHANGED, ST_DROPPED, ST_MORE, ST_SPACE
 from tidemark.engine.programs.program_layout import VECTOR_ROWS
 from tidemark.engine.queries import program_scan_layout as q
 from tidemark.engine.queries.column_scan_kernels import scan_columns
 from tidemark.engine.queries.columns import TEXT_BYTES, Columns, is_copied, schema_of
-from tidemark.engine.queries.conditions import Condition, Running, rows_memory
+from tidemark.engine.queries.conditions import Condition, rows_memory
 from tidemark.engine.queries.filters import filter_of
 from tidemark.engine.queries.index_choice import way_of
+from tidemark.engine.queries.program_scans import accepted_batches
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidemark.engine.access.snapshot_reads import Shown
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
+    from tidemark.engine.txn.views import View
 
 COLUMN_SLOTS = 8_192  # of a call: about 100 µs
 CALL_WORDS = 65_536  # of rows of one call
@@ -53,7 +54,7 @@ class ColumnScan:
         self._table = table
         self._places = [known.get(name, name) for name in names]
         self._schema = schema_of(table.definition, names)
-        self._running = None if condition is None else Running(condition.program)
+        self._condition = condition
         self._names = names
         self._filter = filter_of(None if condition is None else condition.program)
         self._text_bytes = [TEXT_BYTES] * len(names)  # of a value of each column
@@ -66,7 +67,7 @@ class ColumnScan:
             for number in numbers:
                 yield from self.fragment_batches(view, number)
 
-    def fragment_batches(self, view: Shown, number: int) -> Iterator[ScanBatch | ColumnBatch]:
+    def fragment_batches(self, view: View, number: int) -> Iterator[ScanBatch | ColumnBatch]:
         """Yield the accepted rows of a fragment, given by its number, as the view shows them. Raises: as `scan_where`;
         for a snapshot also SnapshotTooOld, SnapshotClosed.
         """
@@ -80,7 +81,7 @@ class ColumnScan:
         if status == ST_CHANGED:
             yield from self._rest(view, number, int(state[q.PS_POSITION]))
 
-    def _next(self, view: Shown, number: int, fragment: int, state: Words) -> tuple[ColumnBatch | None, int]:
+    def _next(self, view: View, number: int, fragment: int, state: Words) -> tuple[ColumnBatch | None, int]:
         """Return the next rows of a fragment, None if there are none, and ST_MORE; OK at its end; or ST_CHANGED if the
         general path must read the rest.
         """
@@ -111,15 +112,10 @@ class ColumnScan:
             status = ST_MORE
         return (ColumnBatch(columns.batch(self._schema, count)) if count else None), status
 
-    def _rest(self, view: Shown, number: int, first_rowid: int) -> Iterator[ScanBatch]:
+    def _rest(self, view: View, number: int, first_rowid: int) -> Iterator[ScanBatch]:
         """Yield the rows of a fragment from a place on, as the view shows them."""
-        for batch in scan_from(view, self._table, None, self._names, [number], first_rowid):
-            if self._running is None:
-                yield batch
-                continue
-            places, _ = self._running.accepted(self._table, batch.entries, batch.offsets)
-            if places.size:
-                yield ScanBatch(batch.entries, batch.offsets[places], places.size)
+        found = scan(view, self._table, self._names, None, [number], first_rowid)
+        return found if self._condition is None else accepted_batches(self._table, found, self._condition, None)
 
 
 def scan_by_columns(

@@ -14,19 +14,21 @@ import numpy as np
 from tidemark.engine.access import row_operations
 from tidemark.engine.access.batch_operations import (
     decode_entries,
+    lock_keys,
     put_changed,
     read_keys,
-    retry_if_altered,
+    retried,
     scan,
     touch_many,
 )
+from tidemark.engine.access.statuses import missing
 from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_LOCK
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_update
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program, bits_float
-from tidemark.engine.queries.conditions import Condition, Running, failed, is_accepted, run_one
+from tidemark.engine.queries.conditions import Condition, Running, is_accepted, run_one
 from tidemark.engine.queries.program_scans import scan_where
 from tidemark.engine.rows.column_buffers import build_fixed
 from tidemark.engine.rows.column_input import to_columns
@@ -117,11 +119,7 @@ class Change:
         is_last = False
         if self._before is not None:
             places, is_last = Running(self._before.program).accepted(table, entries, offsets)
-        status, planes = Running(self.program).run(table, entries, offsets[places])
-        if status == p.RUN_ERROR:
-            row = int(np.argmax(planes[0] == p.VERDICT_ERROR))
-            raise failed(table, entries[int(offsets[places[row]]) :], int(planes[1, row]))
-        accepted = np.flatnonzero(planes[0] == p.VERDICT_OK)
+        accepted, planes = Running(self.program).judged(table, entries, offsets[places])
         return places[accepted], planes[2:, accepted], is_last
 
     def batch(self, definition: TableDefinition, planes: Words) -> pa.RecordBatch:
@@ -220,7 +218,7 @@ def _locked(txn: Transaction, table: Table, key: Any, with_disk: bool) -> Words:
     if row_operations.touch(txn, table, key, MODE_LOCK):
         entry = row_operations.read_entry(txn, table, key, with_disk)
     if entry is None:
-        raise row_operations.missing(table, key)
+        raise missing(table, key)
     return entry
 
 
@@ -234,9 +232,10 @@ def update_where(
     txn.check(locks=True)
     if not changes:
         raise SchemaInvalid(f"{table.name}: no column to change was given")
-    return retry_if_altered(txn, table, _update_where, changes, where)
+    return _update_where(txn, table, changes, where)
 
 
+@retried
 def _update_where(
     txn: Transaction, table: Table, changes: Mapping[str, Any], where: Expression | Program | None
 ) -> int:
@@ -279,7 +278,7 @@ def _lock_found(
     found = scan(table, txn, None, names) if condition is None else scan_where(table, txn, condition, None, names)
     for batch in found:
         keys = _keys_of(table, batch.entries, batch.offsets)
-        touch_many(txn, table, keys, MODE_LOCK, 0, skips_missing=True)
+        lock_keys(txn, table, keys)
         entries, offsets, _ = read_keys(table, keys, txn, with_disk)
         yield entries, offsets
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from tidemark.engine.access.scan_batch import ALL_ROWS
 from tidemark.engine.base.errors import (
     NotNullViolation,
     PageDamaged,
@@ -180,20 +181,29 @@ class Running:
             first = stop
         return status, np.concatenate(parts, axis=1)
 
-    def accepted(self, table: Judged, entries: Words, offsets: Words, most: int | None = None) -> tuple[Words, bool]:
+    def accepted(self, table: Judged, entries: Words, offsets: Words, most: int = ALL_ROWS) -> tuple[Words, bool]:
         """Return (places of the accepted rows, at most `most`; whether the scan ends with them).
 
         Raises: the error of `failed`, unless `most` rows before the failing one were accepted.
         """
         status, planes = self.run(table, entries, offsets)
-        verdicts = planes[0]
-        places = (verdicts & p.VERDICT_OK).nonzero()[0][:most]  # VERDICT_OK and VERDICT_LAST
-        if most is not None and places.size == most:
+        places = (planes[0] & p.VERDICT_OK).nonzero()[0][:most]  # VERDICT_OK and VERDICT_LAST
+        if places.size == most:
             return places, True
-        if status == p.RUN_ERROR:
-            place = int(np.argmax(verdicts == p.VERDICT_ERROR))
-            raise failed(table, entries[int(offsets[place]) :], int(planes[1, place]))
+        _check_planes(table, status, planes, entries, offsets)
         return places, status == p.RUN_LAST
+
+    def judged(self, table: Judged, entries: Words, offsets: Words, parameters: Words = NOTHING) -> tuple[Words, Words]:
+        """Return (mask of the rows with VERDICT_OK, planes as of `run`). Raises: the error of `failed`."""
+        status, planes = self.run(table, entries, offsets, parameters)
+        _check_planes(table, status, planes, entries, offsets)
+        return planes[0] == p.VERDICT_OK, planes
+
+
+def _check_planes(table: Judged, status: int, planes: Words, entries: Words, offsets: Words) -> None:
+    if status == p.RUN_ERROR:
+        place = int(np.argmax(planes[0] == p.VERDICT_ERROR))
+        raise failed(table, entries[int(offsets[place]) :], int(planes[1, place]))
 
 
 class Judged(Protocol):

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import decode_entries, key_words_of, read_keys, touch_many
+from tidemark.engine.access.batch_operations import decode_entries, key_words_of, lock_keys, read_keys
 from tidemark.engine.access.row_operations import lock_shared
-from tidemark.engine.memory.arena_layout import MODE_LOCK, OK, ST_SPACE
+from tidemark.engine.memory.arena_layout import OK, ST_SPACE
 from tidemark.engine.queries import program_scan_layout as q
 from tidemark.engine.queries.columns import TEXT_BYTES, Columns, is_copied
 from tidemark.engine.queries.conditions import rows_memory
@@ -112,7 +112,7 @@ def get_many(
     with_disk = table.format.needs_disk(columns)
     encoded = encode_keys(table.format, keys)
     if txn is not None and lock == "exclusive":
-        touch_many(txn, table, encoded, MODE_LOCK, 0, skips_missing=True)
+        lock_keys(txn, table, encoded)
     elif txn is not None and lock == "shared":
         for row in range(encoded.count):  # shared locks are kept in Python
             lock_shared(txn, table, table.format.decode_key(key_words_of(encoded, row)))

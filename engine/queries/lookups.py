@@ -26,13 +26,13 @@ from tidemark.engine.rows.columnar import EncodedKeys, encode_keys
 
 if TYPE_CHECKING:
     from tidemark.engine.access.snapshot import Snapshot
-    from tidemark.engine.access.snapshot_reads import Shown
     from tidemark.engine.index.key_values import KeyShape
     from tidemark.engine.index.stored import StoredUnique
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.queries.index_choice import Lookup
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
+    from tidemark.engine.txn.views import View
 
 ONE_BY_ONE_KEYS = 24  # more keys are encoded faster by column
 
@@ -52,7 +52,7 @@ def look_up(
             found = read_keys(table, _primary_keys(table, lookup.keys), txn, False)
         else:
             found = read(txn, table, lookup.index, _unique_keys(lookup.index.tree.shape, lookup.keys), False)
-        yield from _in_order(table, ScanBatch(*found), numbers)
+        yield from _in_order(table, ScanBatch(*found[:2]), numbers)
         return
     with table.view_for(txn) as view:
         for batch in _in_order(table, _shown(view, table, lookup, True), numbers):
@@ -109,15 +109,15 @@ def read_keys_in(
     return snapshot_reads.read_keys(snapshot, table, every, with_disk)
 
 
-def _shown(view: Shown, table: Table, lookup: Lookup, waits: bool) -> ScanBatch:
+def _shown(view: View, table: Table, lookup: Lookup, waits: bool) -> ScanBatch:
     """Return the rows that a view shows, without disk parts. waits: for a large commit, see `find`."""
     if lookup.index is None:
-        return ScanBatch(*snapshot_reads.read_keys(view, table, _primary_keys(table, lookup.keys), False))
+        return ScanBatch(*snapshot_reads.read_keys(view, table, _primary_keys(table, lookup.keys), False)[:2])
     keys = _unique_keys(lookup.index.tree.shape, lookup.keys)
-    return ScanBatch(*read_by_view(view, table, lookup.index, keys, False, waits))
+    return ScanBatch(*read_by_view(view, table, lookup.index, keys, False, waits)[:2])
 
 
-def _with_disk_parts(view: Shown, table: Table, found: ScanBatch) -> Iterator[ScanBatch]:
+def _with_disk_parts(view: View, table: Table, found: ScanBatch) -> Iterator[ScanBatch]:
     start, rows = 0, SCAN_ROWS_FIRST
     while start < found.count:
         batch = snapshot_reads.read_found(view, table, found.entries, found.offsets[start : start + rows])
@@ -152,27 +152,23 @@ def _unique_keys(shape: KeyShape, keys: Sequence[tuple[Any, ...]]) -> Lookups:
 # --- order ----------------------------------------------------------------------------------------
 def _in_order(table: Table, found: ScanBatch, numbers: Sequence[int]) -> Iterator[ScanBatch]:
     """Yield the rows of fragments `numbers`, each once, in the order of a full scan: by fragment, then by ROWID."""
-    count, offsets = found.count, found.offsets
-    if count and len(numbers) < len(table.by_number):
-        offsets = offsets[among(found.fragments(), frozenset(numbers))]
-        count = offsets.size
-    if not count:
-        return
-    if count > 1:
-        chosen = ScanBatch(found.entries, offsets, count)
-        places = chosen.fragments() << ROWID_MASK.bit_length() | chosen.rowids()
-        places |= found.entries[offsets - ENTRY_WORDS + 2] & OLD
-        offsets = offsets[np.unique(places, return_index=True)[1]]
-        count = offsets.size
-    yield ScanBatch(*_consecutive(table, found.entries, offsets), count)
+    if len(numbers) < len(table.by_number):
+        found = found.chosen(among(found.fragments(), frozenset(numbers)))
+    if found.count > 1:
+        places = found.fragments() << ROWID_MASK.bit_length() | found.rowids()
+        places |= found.entries[found.offsets - ENTRY_WORDS + 2] & OLD
+        found = found.chosen(np.unique(places, return_index=True)[1])
+    if found.count:
+        yield _consecutive(table, found)
 
 
-def _consecutive(table: Table, entries: Words, offsets: Words) -> tuple[Words, Words]:
+def _consecutive(table: Table, found: ScanBatch) -> ScanBatch:
     """Return entries of equal size one after the other, in the order of their offsets: readers count on it."""
     if table.format.has_var or table.format.has_disk:
-        return entries, offsets
+        return found
     size = ENTRY_WORDS + table.format.fixed_words
-    if offsets.size == 1:
-        return entries[int(offsets[0]) - ENTRY_WORDS :], np.array([ENTRY_WORDS], dtype=np.int64)
-    found = entries[(offsets - ENTRY_WORDS)[:, None] + np.arange(size)]
-    return found.ravel(), np.arange(offsets.size, dtype=np.int64) * size + ENTRY_WORDS
+    starts = found.offsets - ENTRY_WORDS
+    if found.count == 1:
+        return ScanBatch(found.entries[int(starts[0]) :], np.array([ENTRY_WORDS], dtype=np.int64))
+    entries = found.entries[starts[:, None] + np.arange(size)]
+    return ScanBatch(entries.ravel(), np.arange(found.count, dtype=np.int64) * size + ENTRY_WORDS)

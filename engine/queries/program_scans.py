@@ -15,27 +15,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.access import snapshot_reads
-from tidemark.engine.access.batch_operations import scan, scan_from
-from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
+from tidemark.engine.access.batch_operations import scan
+from tidemark.engine.access.scan_batch import ALL_ROWS, SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
 from tidemark.engine.base.errors import InvariantBroken, NoSuchIndex
+from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import NOTHING
-from tidemark.engine.memory.arena_layout import (
-    ENTRY_WORDS,
-    OK,
-    S_UNFINISHED_KINDS,
-    ST_CHANGED,
-    ST_DROPPED,
-    ST_INVARIANT,
-    ST_MORE,
-    ST_SPACE,
-    ST_SPOOLED,
-    ST_UNFINISHED,
-    X_DELETES,
-    X_UPDATES,
-)
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_aggregates
 from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.queries import program_scan_layout as q
 from tidemark.engine.queries.conditions import SLOTS_MAX, Condition, Running, failed, names_of, slots_per_call
 from tidemark.engine.queries.filter_scan_kernels import scan_filter
 from tidemark.engine.queries.filters import filter_of
@@ -43,16 +31,6 @@ from tidemark.engine.queries.index_choice import Choice, Lookup, few_keys, way_o
 from tidemark.engine.queries.index_only import scan_index
 from tidemark.engine.queries.lookups import look_up
 from tidemark.engine.queries.program_scan_kernels import rows_of_fragments, scan_program
-from tidemark.engine.queries.program_scan_layout import (
-    FT_AGGREGATES,
-    PS_CODE,
-    PS_OWN,
-    PS_POSITION,
-    PS_ROWS,
-    PS_STATE_WORDS,
-    PS_STATUS,
-    PS_WORDS,
-)
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
@@ -88,8 +66,8 @@ class _InPlace:
         self._slots = slots_per_call(cost)
         self._filter = filter_words
         if filter_words is not None:
-            self._filter_slots = FILTER_SLOTS // max(1, int(filter_words[FT_AGGREGATES])) + 1
-        self._state = np.zeros(PS_STATE_WORDS, dtype=np.int64)
+            self._filter_slots = FILTER_SLOTS // max(1, int(filter_words[q.FT_AGGREGATES])) + 1
+        self._state = np.zeros(q.PS_STATE_WORDS, dtype=np.int64)
 
     def _call(self, is_copied: bool, out: Words, offsets: Words) -> int:
         """Call the kernel once; return its status, OK if the fragment is gone. Raises: NoSuchTable, and errors of the
@@ -99,76 +77,74 @@ class _InPlace:
         table.check()
         fragment = table.by_number.get(self._number)
         if fragment is None:
-            return OK
+            return a.OK
         view.check()
         place = (table.mem, fragment, view.view, view.desc, view.buf)
         rest = (self._running.rows, self._running.work, out, offsets, state)
-        if self._filter is None or (view.txn is not None and state[PS_OWN]):
+        if self._filter is None or (view.txn is not None and state[q.PS_OWN]):
             words = self._running.program.words
             status = int(scan_program(*place, self._slots, int(is_copied), words, *rest))
-            state[PS_OWN] = 0
+            state[q.PS_OWN] = 0
         else:
             slots = SLOTS_MAX if is_copied else self._filter_slots
             status = int(scan_filter(*place, slots, int(is_copied), self._filter, *rest))
-        is_spooled = status == ST_SPOOLED
+        is_spooled = status == a.ST_SPOOLED
         status = view.settled(status)
-        view.advance(self._number, int(state[PS_POSITION]))
+        view.advance(self._number, int(state[q.PS_POSITION]))
         if is_spooled:
             return status
-        if status == ST_DROPPED:  # dropped after the partition was looked up
+        if status == a.ST_DROPPED:  # dropped after the partition was looked up
             table.check()
-            return OK
-        if status == ST_INVARIANT:
+            return a.OK
+        if status == a.ST_INVARIANT:
             raise InvariantBroken(f"{table.name}: a program was run on rows it was not built for; report this")
-        if status == ST_MORE and int(state[PS_STATUS]) == p.RUN_FULL:
+        if status == a.ST_MORE and int(state[q.PS_STATUS]) == p.RUN_FULL:
             self._running.grow(table)
-        if status == OK and int(state[PS_STATUS]) == p.RUN_ERROR:
-            raise failed(table, out[int(state[PS_WORDS]) + ENTRY_WORDS :], int(state[PS_CODE]))
+        if status == a.OK and int(state[q.PS_STATUS]) == p.RUN_ERROR:
+            raise failed(table, out[int(state[q.PS_WORDS]) + a.ENTRY_WORDS :], int(state[q.PS_CODE]))
         return status
 
     def rest(self, names: Sequence[str]) -> Iterator[ScanBatch]:
         """Yield the rows from here on, as the view shows them: the table has changed since it was opened."""
-        at = int(self._state[PS_POSITION])
-        return scan_from(self._view, self._table, None, names, [self._number], at)
+        at = int(self._state[q.PS_POSITION])
+        return snapshot_reads.scan(self._view, self._table, names, None, [self._number], at)
 
     def next(self, most: int) -> tuple[ScanBatch, int]:
         """Return (the next accepted rows, at most `most`; ST_MORE, OK at the end, or ST_CHANGED: see `rest`)."""
         table, state = self._table, self._state
-        words = most * (ENTRY_WORDS + table.format.fixed_words) * (4 if table.format.has_var else 1)
+        words = most * (a.ENTRY_WORDS + table.format.fixed_words) * (4 if table.format.has_var else 1)
         out = np.empty(max(min(SCAN_WORDS, words), 64), dtype=np.int64)
         offsets = np.empty(most, dtype=np.int64)
-        state[PS_ROWS] = 0
-        state[PS_WORDS] = 0
+        state[q.PS_ROWS] = 0
+        state[q.PS_WORDS] = 0
         while True:
             status = self._call(True, out, offsets)
-            count = int(state[PS_ROWS])
-            if status == ST_MORE:
+            count = int(state[q.PS_ROWS])
+            if status == a.ST_MORE:
                 continue
-            if status <= ST_SPACE and count == 0:
-                out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
+            if status <= a.ST_SPACE and count == 0:
+                out = np.empty(a.ST_SPACE - status + 64, dtype=np.int64)
                 continue
-            return ScanBatch(out, offsets[:count], count), status if status in (OK, ST_CHANGED) else ST_MORE
-
-    def _add_rest(self, names: Sequence[str]) -> None:
-        for batch in self.rest(names):
-            self._running.accepted(self._table, batch.entries, batch.offsets)
+            return ScanBatch(out, offsets[:count]), status if status in (a.OK, a.ST_CHANGED) else a.ST_MORE
 
     def add_up(self, names: Sequence[str]) -> None:
         """Run to the fragment's end without copying rows. names: the columns that the program reads."""
         out = np.empty(64, dtype=np.int64)
         while True:
             status = self._call(False, out, NOTHING)
-            if status <= ST_SPACE:
-                out = np.empty(ST_SPACE - status + 64, dtype=np.int64)
-            elif status == OK:
+            if status <= a.ST_SPACE:
+                out = np.empty(a.ST_SPACE - status + 64, dtype=np.int64)
+            elif status == a.OK:
                 return
-            elif status == ST_CHANGED:
-                return self._add_rest(names)
+            elif status == a.ST_CHANGED:
+                for batch in self.rest(names):
+                    self._running.accepted(self._table, batch.entries, batch.offsets)
+                return
 
     @property
     def is_last(self) -> bool:
         """Whether a last row was found."""
-        return int(self._state[PS_STATUS]) == p.RUN_LAST
+        return int(self._state[q.PS_STATUS]) == p.RUN_LAST
 
 
 def scan_where(
@@ -202,15 +178,11 @@ def is_decided(table: Table, choice: Lookup | Choice, columns: Sequence[str]) ->
 
 
 def limited(batches: Iterator[ScanBatch], limit: int | None) -> Iterator[ScanBatch]:
-    """Return the first rows of batches, at most `limit`."""
-    return batches if limit is None else _first_rows(batches, limit)
-
-
-def _first_rows(batches: Iterator[ScanBatch], left: int) -> Iterator[ScanBatch]:
+    """Yield the first rows of batches, at most `limit`."""
+    left = ALL_ROWS if limit is None else limit
     for batch in batches if left > 0 else ():
-        count = min(left, batch.count)
-        yield ScanBatch(batch.entries, batch.offsets[:count], count)
-        left -= count
+        yield batch.chosen(slice(left))
+        left -= batch.count
         if left <= 0:
             return
 
@@ -245,27 +217,27 @@ def _scan_fragments(
         return
     running = Running(condition.program)
     found = filter_of(condition.program)
-    left = limit
+    left = ALL_ROWS if limit is None else limit
     table.check()
     with table.view_for(txn) as view:
         for number in numbers:
             part = _InPlace(view, table, number, running, condition.cost, found)
-            status = ST_MORE
-            while status == ST_MORE:
-                if left is not None and left <= 0:
+            status = a.ST_MORE
+            while status == a.ST_MORE:
+                if left <= 0:
                     return
-                batch, status = part.next(SCAN_BATCH_ROWS if left is None else min(left, SCAN_BATCH_ROWS))
-                left = None if left is None else left - batch.count
+                batch, status = part.next(min(left, SCAN_BATCH_ROWS))
+                left -= batch.count
                 if batch.count:
                     yield batch
-            if status == ST_CHANGED:
+            if status == a.ST_CHANGED:
                 for batch in part.rest([*columns, *condition.names]):
-                    if left is not None and left <= 0:
+                    if left <= 0:
                         return
                     places, is_last = running.accepted(table, batch.entries, batch.offsets, left)
-                    left = None if left is None else left - places.size
+                    left -= places.size
                     if places.size:
-                        yield ScanBatch(batch.entries, batch.offsets[places], places.size)
+                        yield batch.chosen(places)
                     if is_last:
                         return
             elif part.is_last:
@@ -289,12 +261,12 @@ def accepted_batches(
     Raises: as `scan_where`.
     """
     running = Running(condition.program)
-    left = limit
+    left = ALL_ROWS if limit is None else limit
     for batch in batches:
         places, is_end = running.accepted(table, batch.entries, batch.offsets, left)
         if places.size:
-            yield ScanBatch(batch.entries, batch.offsets[places], places.size)
-        left = None if left is None else left - places.size
+            yield batch.chosen(places)
+        left -= places.size
         if is_end:
             return
 
@@ -325,31 +297,11 @@ def aggregate(
             with suppress(NoSuchIndex):  # dropped after it was chosen
                 found_by_key = _chosen(table, txn, keys, (), table.numbers_of(partitions))
                 return [sum(batch.count for batch in found_by_key)] * len(functions)
-    found, work = _added_up(table, txn, functions, (), condition, limit, partitions, rows)
+    found, work = added_up(table, txn, functions, (), condition, limit, partitions, rows)
     return found.results(work)
 
 
-def aggregate_groups(
-    table: Table,
-    txn: Transaction | None,
-    functions: Sequence[tuple[str, Any]],
-    keys: Sequence[Expression],
-    order: Sequence[tuple[int, bool]],
-    most: int | None,
-    condition: Condition | None,
-    limit: int | None = None,
-    partitions: Sequence[str] | None = None,
-    rows: Rows | None = None,
-) -> list[list[Any]]:
-    """Return the groups of rows with equal keys as columns: parts of the key, then one for each function.
-
-    order, most: as `Aggregates.groups`. The rest and Raises: as `aggregate`; LimitExceeded for too many groups.
-    """
-    found, work = _added_up(table, txn, functions, keys, condition, limit, partitions, rows)
-    return found.groups(work, order, most)
-
-
-def _added_up(
+def added_up(
     table: Table,
     txn: Transaction | None,
     functions: Sequence[tuple[str, Any]],
@@ -359,7 +311,9 @@ def _added_up(
     partitions: Sequence[str] | None,
     rows: Rows | None,
 ) -> tuple[Aggregates, Words]:
-    """Run the program of the aggregates over all rows; return it with its memory."""
+    """Run the program of the aggregates over all rows; return it with its memory. keys: parts of the key of a group,
+    none for one group of all rows. The rest and Raises: as `aggregate`; LimitExceeded for too many groups.
+    """
     definition = table.definition
     if rows is not None:
         return _add_up_copies(
@@ -410,19 +364,15 @@ def _add_up_in_place(
 
 def count_rows(table: Table, partitions: Sequence[str] | None = None) -> int:
     """Return the number of committed rows, of the whole table or of some partitions."""
-    fragments = _fragments(table, partitions)
-    while (rows := int(rows_of_fragments(table.mem, np.array(fragments, dtype=np.int64)))) == ST_UNFINISHED:
-        if table.mem[S_UNFINISHED_KINDS] & (X_UPDATES | X_DELETES):
+    numbers = table.numbers_of(partitions)
+    fragments = [table.by_number[number] for number in numbers if number in table.by_number]
+    while (rows := int(rows_of_fragments(table.mem, np.array(fragments, dtype=np.int64)))) == a.ST_UNFINISHED:
+        if table.mem[a.S_UNFINISHED_KINDS] & (a.X_UPDATES | a.X_DELETES):
             table.views.wait()
             continue
         with table.views.open(table.handle) as view:
-            return snapshot_reads.count(view, table, table.numbers_of(partitions))
+            return snapshot_reads.count(view, table, numbers)
     return rows
-
-
-def _fragments(table: Table, partitions: Sequence[str] | None) -> list[int]:
-    by_number = table.by_number
-    return [by_number[number] for number in table.numbers_of(partitions) if number in by_number]
 
 
 def _add_up_copies(

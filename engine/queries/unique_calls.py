@@ -17,6 +17,7 @@ from tidemark.engine.access.batch_operations import (
     decode_entries,
     touch_many,
 )
+from tidemark.engine.access.statuses import refuse_released
 from tidemark.engine.access.unique_reads import find, read
 from tidemark.engine.base.errors import RowNotFound
 from tidemark.engine.base.ids import NO_EPOCH
@@ -30,8 +31,8 @@ from tidemark.engine.queries import conditional_changes
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from tidemark.engine.memory.arena import Words
     from tidemark.engine.rows.column_input import Batch
+    from tidemark.engine.rows.columnar import EncodedKeys
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
 
@@ -53,13 +54,19 @@ def missing(table: Table, index: StoredUnique, key: Any, row: int | None = None)
     )
 
 
-def _first_missing(table: Table, index: StoredUnique, keys: Any, found: Words, first_row: int) -> RowNotFound:
-    """Return the error for the first key without a row; `keys` in the form the caller gave them."""
+def _lock_all(txn: Transaction, table: Table, index: StoredUnique, keys: Any, first_row: int = 0) -> EncodedKeys:
+    """Lock the rows with these keys, given in the form the caller gave them; return their primary keys. Raises:
+    RowNotFound.
+    """
+    lookups = encode_keys(table, index, keys)
+    primary, found = find(txn, table, index, lookups, locks=True)
+    if found.size == lookups.count:
+        return primary
     row = next((place for place, each in enumerate(found) if place != each), int(found.size))
     columns = KeyEncoder(table.definition, index.definition.columns).columns(keys)
     values = [list(column)[row] for column in columns.values()]
     plain = [value.as_py() if hasattr(value, "as_py") else value for value in values]
-    return missing(table, index, plain[0] if len(plain) == 1 else tuple(plain), first_row + row)
+    raise missing(table, index, plain[0] if len(plain) == 1 else tuple(plain), first_row + row)
 
 
 # --- one row --------------------------------------------------------------------------------------
@@ -110,7 +117,7 @@ def _share(txn: Transaction, table: Table, index: StoredUnique, lookups: Lookups
             keys, found = find(txn, table, index, one, locks=False)
             now = keys.keys.tobytes() if found.size else None
             if now is None and txn.view is not None:
-                row_operations.refuse_released(txn, table, index, one)
+                refuse_released(txn, table, index, one)
             if now is None or now == before:
                 break
             is_shared = row_operations.lock_shared(txn, table, table.format.decode_key(keys.keys), skip_locked)
@@ -177,13 +184,10 @@ def delete_many(txn: Transaction, table: Table, keys: Any, name: str) -> int:
     txn.check(locks=True)
     table.check()
     index = table.unique(name)
-    lookups = encode_keys(table, index, keys)
     with txn.savepoint():
-        primary, found = find(txn, table, index, lookups, locks=True)
-        if found.size != lookups.count:
-            raise _first_missing(table, index, keys, found, 0)
+        primary = _lock_all(txn, table, index, keys)
         touch_many(txn, table, primary, MODE_DELETE, 0)
-    return lookups.count
+    return primary.count
 
 
 def update_many(txn: Transaction, table: Table, data: Any, name: str, progress: Progress | None = None) -> int:
@@ -197,8 +201,5 @@ def update_many(txn: Transaction, table: Table, data: Any, name: str, progress: 
 def _update_batch(txn: Transaction, table: Table, batch: Batch, name: str) -> int:
     index, columns = table.unique(name), batch.columns
     names = [each for each in columns.schema.names if each not in index.definition.columns]
-    lookups = encode_keys(table, index, columns)
-    primary, found = find(txn, table, index, lookups, locks=True)
-    if found.size != lookups.count:
-        raise _first_missing(table, index, columns, found, batch.first_row)
+    primary = _lock_all(txn, table, index, columns, batch.first_row)
     return change_columns(txn, table, primary, columns.select(names), batch.first_row)

@@ -20,7 +20,7 @@ from tidemark.engine.access.batch_operations import (
     put_changed,
     put_images,
     read_locked,
-    retry_if_altered,
+    retried,
 )
 from tidemark.engine.access.unique_reads import find
 from tidemark.engine.base.errors import DuplicateKey
@@ -55,9 +55,10 @@ def upsert(
     Raises: DuplicateKey for a key other than the one searched by, and errors of validation.
     """
     txn.check(locks=True)
-    return retry_if_altered(txn, table, _upsert, row, changes, name)
+    return _upsert(txn, table, row, changes, name)
 
 
+@retried
 def _upsert(
     txn: Transaction,
     table: Table,

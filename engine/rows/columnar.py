@@ -47,7 +47,7 @@ _SCATTER: dict[int, tuple[Callable[..., int], Any]] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class EncodedKeys:
     """Canonical keys of a batch.
 

@@ -85,7 +85,6 @@ class RowFormat:
         self.single_int_key = (
             len(self.key_columns) == 1 and isinstance(key_type, Integer) and (key_type.signed or key_type.bits < 64)
         )
-        self.is_read_by_int = self.single_int_key and not self.has_disk
         self.Row: Any = row_class(self.names)
         # By columns: how kernels make rows (`engine/point/plan.py`) and columns (`engine/queries/key_columns.py`).
         self.plans: dict[tuple[str, ...], Any] = {}

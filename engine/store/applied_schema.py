@@ -23,10 +23,10 @@ USE_POLL_SECONDS = 0.02
 
 def apply_change(store: Store, change: dict[str, Any]) -> None:
     """Apply a change. Durable on return: data files it creates. Raises: errors of the change; InvariantBroken."""
-    with store.applying(change):
+    with store.schema.applying(change):
         if "create" in change:
             definition = _definition(change["create"])
-            store.next_table_id = max(store.next_table_id, definition.table_id)
+            store.tables.next_id = max(store.tables.next_id, definition.table_id)
             store.create_table(definition)
         elif "alter" in change:
             _alter(store, _definition(change["alter"]))
@@ -49,7 +49,7 @@ def _definition(value: dict[str, Any]) -> TableDefinition:
 
 
 def _table(store: Store, table_id: int) -> Table:
-    table = store.by_id.get(table_id)
+    table = store.tables.by_id.get(table_id)
     if table is None:
         raise InvariantBroken(
             f"the primary changes table number {table_id}, which does not exist here; copy the store from it"

@@ -117,7 +117,7 @@ class DiskReplay:
                 self._disk.drop_undo_records()
             return []
         if status == ST_EXTENT:
-            self._disk.extend(self._store.by_id[int(words[at + 1]) & TABLE_MASK].fragments[0])
+            self._disk.extend(self._store.tables.by_id[int(words[at + 1]) & TABLE_MASK].fragments[0])
             return []
         if status == ST_MEMORY:
             raise PartsOutOfMemory

@@ -59,7 +59,7 @@ class FragmentScan:
         if status <= ST_SPACE:
             return ST_SPACE - status
         if status not in (OK, ST_MORE):
-            raise self._store.fail(self._disagrees())
+            raise self._store.failure.latch(self._disagrees())
         return END if status == OK else 0
 
     def abandon(self) -> None:
@@ -69,7 +69,7 @@ class FragmentScan:
     def finish_abandoned(self) -> None:
         """Run the scan to its end without writing. Raises: as `next`."""
         state = np.zeros(2, dtype=np.int64)
-        while self.next(self._store.no_words, state) != END:
+        while self.next(self._store.resources.no_words, state) != END:
             self._store.failure.check()
 
     def _disagrees(self) -> InvariantBroken:

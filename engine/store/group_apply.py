@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.row_operations import settle_disk
+from tidemark.engine.access.statuses import settle_disk
 from tidemark.engine.base.errors import InvariantBroken, NotPrimary, RedoDamaged, Rejected, Retryable, StoreFailed
 from tidemark.engine.base.ids import TXID_COUNTER_BITS, first_txid, next_incarnation
 from tidemark.engine.log.group import Group
@@ -118,7 +118,9 @@ class AppliedTransaction(Transaction):
         finally:
             disk.release(pages)
         if status != OK:
-            raise store.fail(InvariantBroken(f"a group met a broken invariant (status {status}); reopen the store"))
+            raise store.failure.latch(
+                InvariantBroken(f"a group met a broken invariant (status {status}); reopen the store")
+            )
         return True
 
 
@@ -133,9 +135,9 @@ class GroupApplier:
         self.store = store
         self._identity = store.spools.identity[0]
         text = "this node is not the primary of its group and takes no transactions; call the primary"
-        store.refusal = lambda: NotPrimary(text)
+        store.resources.refusal = lambda: NotPrimary(text)
         if store.locks.by_slot:
-            store.refusal = None
+            store.resources.refusal = None
             raise Rejected("transactions are open; end them before the store becomes a member of a node group")
         with store.latch:
             store.epochs.follow(store.epochs.current)
@@ -153,7 +155,7 @@ class GroupApplier:
         store = self.store
         store.failure.check()
         if sequence > store.log.sequence:
-            raise store.fail(self._gap(sequence))
+            raise store.failure.latch(self._gap(sequence))
         with store.latch:
             if epoch > store.epochs.current:
                 store.epochs.advance(epoch)
@@ -173,16 +175,16 @@ class GroupApplier:
         if group.sequence < store.log.sequence:
             return group.sequence
         if group.sequence > store.log.sequence:
-            raise store.fail(self._gap(group.sequence))
+            raise store.failure.latch(self._gap(group.sequence))
         if group.epoch < store.epochs.current:
             text = f"group {group.sequence} is of epoch {group.epoch}, which is closed here; copy the store anew"
-            raise store.fail(InvariantBroken(text, epoch=group.epoch))
+            raise store.failure.latch(InvariantBroken(text, epoch=group.epoch))
         self._await_room(words)
         try:
             self._apply(group)
         except BaseException as error:
             if store.failure.first is None:
-                raise store.fail(_interrupted(group.sequence, error)) from error
+                raise store.failure.latch(_interrupted(group.sequence, error)) from error
             raise
         return group.sequence
 
@@ -218,7 +220,7 @@ class GroupApplier:
         RedoOverloaded.
         """
         if not self._has_room(words):
-            self.store.wait_for_redo(lambda: self._has_room(words))
+            self.store.room.wait(lambda: self._has_room(words))
 
     def _apply(self, group: GroupRead) -> None:
         store = self.store
@@ -238,8 +240,8 @@ class GroupApplier:
             store.log.append(own)
         if what is not None:
             store.spools.keep(what.txid, Kept(own.lsn, what.size_bytes, what.names))
-        if group.next_txid > store.txid_limit():
-            store.number_from(group.next_txid)
+        if group.next_txid > store.resources.txid_limit():
+            store.resources.number_from(group.next_txid)
 
     # --- the end ---------------------------------------------------------------------------------
     def lead(self, keep: Callable[[int], None]) -> None:
@@ -249,12 +251,12 @@ class GroupApplier:
         """
         store = self.store
         store.failure.check()
-        incarnation = next_incarnation(max(store.txid_limit() >> TXID_COUNTER_BITS, store.spools.identity[1]))
+        incarnation = next_incarnation(max(store.resources.txid_limit() >> TXID_COUNTER_BITS, store.spools.identity[1]))
         keep(incarnation)
         with store.latch:
             store.epochs.lead()
-        store.number_from(int(first_txid(incarnation)))
-        store.refusal = None
+        store.resources.number_from(int(first_txid(incarnation)))
+        store.resources.refusal = None
 
     def end_stream(self) -> None:
         """End the stream: threads that wait for the end of an epoch stop waiting. The store stays a member."""
@@ -282,8 +284,8 @@ class GroupRun:
         self._own = own
         self._reader = reader
         self._state: Words = np.zeros(GA_WORDS, dtype=np.int64)
-        self._tables = store.directory()
-        self._txn: AppliedTransaction = store.begin_applied(0, 0, AppliedTransaction)
+        self._tables = store.tables.directory()
+        self._txn: AppliedTransaction = store.transactions.begin_applied(0, 0, AppliedTransaction)
 
     def all(self) -> None:
         """Apply every transaction. Raises: StoreFailed, and other errors that must fail the store."""
@@ -296,9 +298,9 @@ class GroupRun:
         store, state = self.store, self._state
         need = 0
         while True:
-            store.wait_for_copies()
+            store.resources.wait_for_copies()
             with store.latch:
-                copies = store.sink.room(need)
+                copies = store.resources.sink.room(need)
                 status = apply_records(
                     store.mem, self._tables, self._txn.desc, words, copies, stop, self._own.epoch, SLICE_ROWS, state
                 )
@@ -323,14 +325,14 @@ class GroupRun:
         """
         at = int(self._state[GA_AT])
         if status in _DISK_NEEDS:
-            table = self.store.by_id[int(words[at + 1]) & TABLE_MASK]
+            table = self.store.tables.by_id[int(words[at + 1]) & TABLE_MASK]
             settle_disk(self._txn, table, status, self.store.locks.deadline())
             return
-        raise self.store.fail(self._misfit(status, words, at))
+        raise self.store.failure.latch(self._misfit(status, words, at))
 
     def _misfit(self, status: int, words: Words, at: int) -> InvariantBroken:
         mem, desc = self.store.mem, self._txn.desc
-        table = self.store.by_id.get(int(words[at + 1]) & TABLE_MASK)
+        table = self.store.tables.by_id.get(int(words[at + 1]) & TABLE_MASK)
         name = "a table that does not exist here" if table is None else table.name
         if status in (ST_MEMORY, ST_PAGES):
             text = f"data_memory has no room for a row of {name} that the primary has committed; enlarge data_memory"
@@ -353,8 +355,8 @@ class GroupRun:
             raise self._invalid("schema record") from error
         self._txn.rollback()
         apply_change(self.store, change)
-        self._tables = self.store.directory()
-        self._txn = self.store.begin_applied(0, 0, AppliedTransaction)
+        self._tables = self.store.tables.directory()
+        self._txn = self.store.transactions.begin_applied(0, 0, AppliedTransaction)
         self._continue_at(stop, stop)
 
     def _take_files(self, words: Words) -> None:

@@ -26,6 +26,7 @@ from tidemark.engine.index.tree_build_kernels import tree_add_rows
 from tidemark.engine.memory.arena_layout import OK, ST_MORE, X_GENERATION
 from tidemark.engine.memory.handles_kernels import descriptor_word, set_descriptor_word
 from tidemark.engine.schema.types_base import counted
+from tidemark.engine.txn.transaction import end_abandoned
 
 if TYPE_CHECKING:
     from tidemark.engine.index.stored import AnyIndex, StoredIndex
@@ -45,7 +46,7 @@ class IndexBuild:
 
     def __init__(
         self,
-        store: SchemaLog,
+        schema: SchemaLog,
         name: str,
         definition: IndexDefinition,
         progress: Progress | None,
@@ -54,7 +55,8 @@ class IndexBuild:
         """Prepare the build. name: of the table. progress: called with (rows done, total rows, "rows"). fillings: how
         each kind of part is filled.
         """
-        self.store = store
+        self.resources = schema.resources
+        self._schema = schema
         self.definition = definition
         self._name = name
         self._progress = progress
@@ -65,9 +67,9 @@ class IndexBuild:
 
     def run(self) -> None:
         """Build the index. Durable on return. Raises: see `Store.create_index`; after an error there is no index."""
-        store = self.store
+        users = self.resources.users
         try:
-            store.pin(self)  # fragments dropped meanwhile keep their rows
+            users.pin(self)  # fragments dropped meanwhile keep their rows
             table = self._announce()
             self._fillings = [self._kinds[type(part)](self, part) for part in self._parts]
             for filling in self._fillings:
@@ -79,14 +81,12 @@ class IndexBuild:
             self._undo()
             raise
         finally:
-            store.unpin(self)
+            users.unpin(self)
 
     def _announce(self) -> Table:
-        store, definition = self.store, self.definition
-        store.await_schema_room()
-        with store.schema_latch:
-            store.failure.check()
-            self._table = table = store.table(self._name)
+        resources, definition = self.resources, self.definition
+        with self._schema.changing():
+            self._table = table = resources.tables.named(self._name)
             waiting = tuple(dict.fromkeys(each.definition for each in table.building))
             if definition.name in {*table.indexes, *table.uniques, *(each.name for each in waiting)}:
                 raise IndexExists(
@@ -100,14 +100,14 @@ class IndexBuild:
                 part = table.make_index(definition, kind, ix.INDEX_ANNOUNCED)
                 self._parts.append(part)
                 table.announce(part)
-                if announce_index(store.mem, table.handle, part.tree.handle) != OK:
+                if announce_index(resources.mem, table.handle, part.tree.handle) != OK:
                     raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
-                store.index_generation += 1
+                resources.index_generation += 1
             return table
 
     def check(self, table: Table) -> None:
         """Raises: NoSuchTable, StoreFailed."""
-        self.store.failure.check()
+        self.resources.failure.check()
         if table.is_dropped:
             raise NoSuchTable(
                 f"table {table.name} was dropped while its index was being built; see tables()", table=table.name
@@ -115,11 +115,11 @@ class IndexBuild:
 
     def wait_for(self, table: Table, birth: int) -> None:
         """Wait until every transaction of an older generation has ended. Raises: LockTimeout."""
-        store, name = self.store, self.definition.name
+        store, name = self.resources, self.definition.name
         deadline = store.locks.deadline()
         while True:
-            store.end_abandoned()
-            older = [place for place in store.open_now() if int(store.mem[place.desc + X_GENERATION]) < birth]
+            end_abandoned(store)
+            older = [place for place in store.locks.open_now() if int(store.mem[place.desc + X_GENERATION]) < birth]
             if not older:
                 return
             self.check(table)
@@ -144,9 +144,8 @@ class IndexBuild:
 
     def _publish(self, table: Table) -> bool:
         """Log the definition and publish the index to scans, in one step; False if a fragment is not walked yet."""
-        store, parts = self.store, self._parts
-        store.await_schema_room()
-        with store.schema_latch:
+        parts = self._parts
+        with self._schema.changing():
             self.check(table)
             table = table.newest
             walked = min(filling.walked for filling in self._fillings)
@@ -154,7 +153,7 @@ class IndexBuild:
                 return False
             before = table.definition
             after = replace(before, version=before.version + 1, indexes=(*before.indexes, self.definition))
-            store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.publish_definition(after, parts))
+            self._schema.log({"alter": json.loads(after.to_json())}, lambda: table.publish_definition(after, parts))
             return True
 
     def _undo(self) -> None:
@@ -167,13 +166,13 @@ class IndexBuild:
                 continue
 
     def _withdraw(self) -> None:
-        table = self._table
-        with self.store.schema_latch:
-            drop_unlisted(self.store.mem)
+        table, mem = self._table, self.resources.mem
+        with self._schema.latch:
+            drop_unlisted(mem)
             if table is None or not {*table.indexes.values(), *table.uniques.values()}.isdisjoint(self._parts):
                 return
             for part in self._parts:
-                withdraw_index(self.store.mem, table.handle, part.tree.handle)
+                withdraw_index(mem, table.handle, part.tree.handle)
                 table.withdraw(part)
                 part.drop()
 
@@ -190,7 +189,7 @@ class Filling(ABC):
 
     def wait_for_older(self, table: Table) -> None:
         """Wait until every transaction that reserves nothing for the index has ended. Raises: LockTimeout."""
-        mem, handle = self.build.store.mem, self.index.tree.handle
+        mem, handle = self.build.resources.mem, self.index.tree.handle
         self.build.wait_for(table, int(descriptor_word(mem, handle, ix.I_BIRTH)))
         set_descriptor_word(mem, handle, ix.I_STATE, ix.INDEX_BUILDING)
 
@@ -220,7 +219,7 @@ class TreeFilling(Filling):
 
     def walk_fragment(self, table: Table, number: int) -> None:
         """Add the entries of the rows of one fragment."""
-        store, tree = self.build.store, self.index.tree
+        store, tree = self.build.resources, self.index.tree
         state = np.zeros(3, dtype=np.int64)
         status = ST_MORE
         clock = store.clock
@@ -237,7 +236,7 @@ class TreeFilling(Filling):
             self._adapt(clock.monotonic() - began)
             tree.release(entries)
             if status not in (OK, ST_MORE):
-                raise store.fail(
+                raise store.failure.latch(
                     InvariantBroken(f"the build of an index met a broken invariant (status {status}); reopen the store")
                 )
             self.report(table, entries - int(state[2]))
@@ -253,18 +252,16 @@ class TreeFilling(Filling):
             self._entries = min(SLICE_ENTRIES, 2 * self._entries)
 
 
-def drop_index(store: SchemaLog, table_name: str, name: str) -> None:
+def drop_index(schema: SchemaLog, table_name: str, name: str) -> None:
     """Drop an index, see `Store.drop_index`."""
-    store.await_schema_room()
-    with store.schema_latch:
-        store.failure.check()
-        table = store.table(table_name)
+    with schema.changing():
+        table = schema.resources.tables.named(table_name)
         parts = table.parts_of(name)
         before = table.definition
         kept = tuple(each for each in before.indexes if each.name != name)
         after = replace(before, version=before.version + 1, indexes=kept)
         try:
-            store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.remove_index(after, parts))
+            schema.log({"alter": json.loads(after.to_json())}, lambda: table.remove_index(after, parts))
         finally:
             # After publication the index is gone, even if the wait for the disk failed. A KeyboardInterrupt is raised
             # later: each step can be repeated.

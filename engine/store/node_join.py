@@ -60,7 +60,7 @@ class JoinedRows:
 
     def refresh_tables(self) -> None:
         """Read the store's tables as they are now. Call it after each change of definitions."""
-        self._tables = self._store.directory()
+        self._tables = self._store.tables.directory()
         self._replays: list[Replay | DiskReplay] = [Replay(self._store, self._tables)]
         on_disk = DiskReplay(self._store, self._tables)
         if on_disk.has_tables:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def is_open(store: Store, txid: int) -> bool:
     """Whether a transaction of this process is still open."""
-    return any(place.txid == txid for place in store.open_now())
+    return any(place.txid == txid for place in store.locks.open_now())
 
 
 def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
@@ -34,8 +34,8 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
         raise ValueOutOfRange(f"txid must be the id of a transaction, a whole number from 0, got {shown(txid)}")
     if is_open(store, txid):
         return "unknown"
-    if txid >= store.txid_limit():
-        return "aborted" if store.refusal is None else "unknown"
+    if txid >= store.resources.txid_limit():
+        return "aborted" if store.resources.refusal is None else "unknown"
     store.log.flush()
     handles = open_files(files, store.log.geometry, False)
     reader = LogReader(files, store.log.geometry, identity, handles)
@@ -51,7 +51,7 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
             lsn, sequence = group.end_lsn, sequence + 1
     finally:
         reader.close()
-    return "aborted" if is_covered and store.refusal is None else "unknown"
+    return "aborted" if is_covered and store.resources.refusal is None else "unknown"
 
 
 def _holds(group: GroupRead, txid: int) -> bool:

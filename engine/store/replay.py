@@ -59,6 +59,6 @@ def tables_with(store: Store, tables: Words, has_disk: bool) -> Words:
     """Return the handles of the tables with, or without, disk columns; 0 for the others."""
     chosen = tables.copy()
     for number in np.flatnonzero(tables).tolist():
-        if store.by_id[number].format.has_disk != has_disk:
+        if store.tables.by_id[number].format.has_disk != has_disk:
             chosen[number] = 0
     return chosen

@@ -24,7 +24,6 @@ from tidemark.engine.schema.types_text import LongBinary, LongText, VarBinary, V
 if TYPE_CHECKING:
     from tidemark.engine.schema.types_base import ColumnType
     from tidemark.engine.store.store import Store
-    from tidemark.engine.table.table import Table
 
 
 # --- definitions ----------------------------------------------------------------------------------
@@ -216,28 +215,15 @@ def change_columns(
 
     column: a column that must not be in an index being built.
     """
-    store.await_schema_room()
-    with store.schema_latch:
-        store.failure.check()
-        table = store.table(name)
+    with store.schema.changing():
+        table = store.tables.named(name)
         after = change(table.definition)
         if column is not None:
             building = tuple(each.definition for each in table.building)
             refuse_indexed(table.definition, column, building, "changed")
-        if after.name != table.name and after.name in store.tables:
+        if after.name != table.name and after.name in store.tables.by_name:
             raise TableExists(
                 f"table {after.name} exists; choose another name, or drop that table first", table=after.name
             )
         view = table.altered(after)
-        store.log_schema({"alter": json.loads(after.to_json())}, lambda: take_view(store, table, view))
-
-
-def take_view(store: Store, table: Table, view: Table) -> None:
-    """Make a new version of a table visible to all later lookups. Cannot fail."""
-    view.publish()
-    store.by_id[view.table_id] = view
-    if table.name == view.name:
-        store.tables[view.name] = view
-    else:  # in one step: a reader always finds the table under exactly one name
-        kept = {name: each for name, each in store.tables.items() if each.table_id != view.table_id}
-        store.tables = {**kept, view.name: view}
+        store.schema.log({"alter": json.loads(after.to_json())}, lambda: store.tables.replace(table, view))

@@ -7,142 +7,111 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from tidemark.engine.access.snapshot import Snapshots
 from tidemark.engine.base.errors import (
-    MemoryExhausted,
     TableExists,
     TablespaceExists,
     TablespaceInUse,
 )
 from tidemark.engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES, TablespaceDefinition
 from tidemark.engine.index.stored import StoredIndex, StoredUnique
-from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.names import no_such_table, qualified_name
 from tidemark.engine.schema.row_shape import check_disk_part_fits
 from tidemark.engine.store.index_build import IndexBuild, TreeFilling, drop_index
 from tidemark.engine.store.schema_log import SchemaLog
 from tidemark.engine.store.unique_build import HashFilling
 from tidemark.engine.table.table import DroppedFragment, Table
-from tidemark.engine.txn.before_images import set_capture
+from tidemark.engine.txn.resources import Resources
+from tidemark.engine.txn.transactions import Transactions
 
 if TYPE_CHECKING:
-    from tidemark.engine.access.snapshot import Snapshots
-    from tidemark.engine.memory.arena import Words
+    from tidemark.engine.base.clock import Clock
+    from tidemark.engine.base.options import Options
+    from tidemark.engine.files.protocol import Files
+    from tidemark.engine.log.geometry import Geometry
+    from tidemark.engine.memory.arena import Arena
+    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.schema.index_definition import IndexDefinition
     from tidemark.engine.schema.partition import Partition
 
 
-class Store(SchemaLog):
-    """An open store: its transactions and its schema. Every schema change is logged first (D15)."""
+class Store:
+    """An open store: its parts, and the changes of its schema, each logged first (D15)."""
 
-    snapshots: Snapshots = None  # type: ignore[assignment]  # stays None in a view of a local checkpoint
-
-    def table(self, name: str) -> Table:
-        """Return the table of this name. Raises: NoSuchTable."""
-        try:
-            found = self.tables.get(name)
-        except TypeError:  # an unhashable object, which `qualified_name` refuses
-            found = None
-        if found is None:
-            qualified = qualified_name(name)
-            found = self.tables.get(qualified) or self.make_named(qualified)
-            if found is not None:
-                self.qualified[name] = qualified
-        if found is None:
-            raise no_such_table(name, self.tables)
-        return found
-
-    def unique_tables(self) -> Words:
-        """Return the ids of the tables that have a unique index, built or being built."""
-        tables = list(self.by_id.values())
-        return np.array([each.table_id for each in tables if each.unique_columns], dtype=np.int64)
-
-    def directory(self) -> Words:
-        """Return table handles by table number, for all numbers ever assigned; 0 for dropped tables.
-
-        Raises: MemoryExhausted.
+    def __init__(
+        self,
+        arena: Arena,
+        files: Files,
+        options: Options,
+        clock: Clock,
+        identity: tuple[bytes, int],
+        geometry: Geometry,
+        seed: int,
+        *,
+        can_write: bool = True,
+        is_view: bool = False,
+    ) -> None:
+        """Make the parts, without rows. identity: store UUID, and the incarnation of this opening. geometry: of the
+        log. seed: of the hash over primary keys. can_write: False for a restart without writes. is_view: for a view of
+        a local checkpoint, in which nothing changes.
         """
-        count = max(self.next_table_id, max(self.by_id, default=0) + 1)
-        try:
-            directory = np.zeros(count, dtype=np.int64)
-        except MemoryError:
-            raise MemoryExhausted(
-                f"{count} table numbers have been used, and there is no memory for a directory of them; copy the"
-                " tables into a new store"
-            ) from None
-        for table_id, table in self.by_id.items():
-            directory[table_id] = table.handle
-        return directory
-
-    def install_table(self, definition: TableDefinition) -> Table:
-        """Create a table in memory (creation and restart)."""
-        table = self._make_table(definition)
-        self.tables[definition.name] = table
-        self.by_id[definition.table_id] = table
-        self.next_table_id = max(self.next_table_id, definition.table_id + 1)
-        return table
-
-    def remove_table(self, table: Table) -> None:
-        """Remove a table and free its memory (drop and restart)."""
-        del self.tables[table.name]
-        del self.by_id[table.table_id]
-        table.drop()
+        self.resources = resources = Resources(
+            arena, files, options, clock, identity, geometry, seed, can_write, is_view
+        )
+        self.transactions = Transactions(resources)
+        self.schema = SchemaLog(resources)
+        self.snapshots = Snapshots(resources, is_view)
+        self.arena = arena
+        self.mem = arena.mem
+        self.options = options
+        self.clock = clock
+        self.failure = resources.failure
+        self.latch = resources.latch
+        self.locks = resources.locks
+        self.log = resources.log
+        self.room = resources.room
+        self.epochs = resources.epochs
+        self.spools = resources.spools
+        self.disk = resources.disk
+        self.space = resources.disk.space
+        self.deletes = resources.deletes
+        self.tables = resources.tables
+        self.users = resources.users
 
     def create_table(self, definition: TableDefinition) -> Table:
         """Create a table, schema record first (D15). Durable on return. Raises: TableExists, MemoryExhausted,
         StoreFailed.
         """
-        self.await_schema_room()
-        with self.schema_latch:
-            self.failure.check()
-            if definition.name in self.tables:
+        with self.schema.changing():
+            if definition.name in self.tables.by_name:
                 raise TableExists(f"table {definition.name} exists; choose another name, or drop that table first")
-            numbered = replace(definition, table_id=self.next_table_id, version=1, **self._tablespace_for(definition))
+            numbered = replace(definition, table_id=self.tables.next_id, version=1, **self._tablespace_for(definition))
             # In memory first, without a visible name: if memory is exhausted, the call fails before anything is logged.
-            table = self._make_table(numbered)
-            self.next_table_id += 1
+            table = self.tables.make(numbered)
+            self.tables.next_id += 1
             mark = (lambda: self.disk.undo.record_create(table.table_id)) if table.format.has_disk else None
             try:
-                self.log_schema({"create": json.loads(numbered.to_json())}, lambda: self._publish(table), mark)
+                self.schema.log({"create": json.loads(numbered.to_json())}, lambda: self.tables.publish(table), mark)
             except BaseException:
-                if table.table_id not in self.by_id:
+                if table.table_id not in self.tables.by_id:
                     table.drop()
                 raise
             return table
 
-    def _make_table(self, definition: TableDefinition) -> Table:
-        tablespace = None
-        if definition.has_disk and self.disk is not None:
-            tablespace = self.space.named(definition.tablespace or DEFAULT_NAME).address
-        table = Table(self.arena, definition, self.seed, self.disk, self.views, tablespace)
-        capture = self.capture_of(definition)
-        if capture:
-            set_capture(table, capture)
-        return table
-
-    def _publish(self, table: Table) -> None:
-        self.tables[table.name] = table
-        self.by_id[table.table_id] = table
-
     def drop_table(self, name: str) -> None:
         """Drop a table. Durable on return. Raises: NoSuchTable, StoreFailed."""
-        self.await_schema_room()
-        with self.schema_latch:
-            self.failure.check()
-            table = self.table(name)
+        with self.schema.changing():
+            table = self.tables.named(name)
 
             def forget() -> None:
-                self.tables.pop(table.name, None)
-                self.by_id.pop(table.table_id, None)
+                self.tables.forget(table)
                 table.mark_dropped()
 
             mark = (lambda: self.disk.undo.record_drop(table.table_id)) if table.format.has_disk else None
             try:
-                self.log_schema({"drop": table.table_id, "name": table.name}, forget, mark)
+                self.schema.log({"drop": table.table_id, "name": table.name}, forget, mark)
             finally:
                 if table.is_dropped:
-                    self._release(table)
+                    self.users.release(table)
 
     # --- partitions ------------------------------------------------------------------------------
     def add_partition(self, name: str, partition: str, bound: Any) -> None:
@@ -167,10 +136,8 @@ class Store(SchemaLog):
         """Change the partitions of a table to the result of `changed`. Durable on return. Raises: NoSuchTable,
         MemoryExhausted, StoreFailed, and errors of `changed`.
         """
-        self.await_schema_room()
-        with self.schema_latch:
-            self.failure.check()
-            table = self.table(name)
+        with self.schema.changing():
+            table = self.tables.named(name)
             self._change_partitions(table, changed(table))
 
     def _change_partitions(self, table: Table, partition: Partition) -> None:
@@ -178,14 +145,14 @@ class Store(SchemaLog):
         before = table.definition
         change = table.prepare(replace(before, version=before.version + 1, partition=partition))
         try:
-            self.log_schema({"alter": json.loads(change.definition.to_json())}, lambda: table.apply(change))
+            self.schema.log({"alter": json.loads(change.definition.to_json())}, lambda: table.apply(change))
         finally:
             # A full log, or Ctrl-C while waiting for room: nothing has changed. Ctrl-C after that: the change is
             # logged.
             if table.definition is not change.definition:
                 table.discard_change(change)
             elif change.gone:
-                self._release(DroppedFragment(table, change.gone))
+                self.users.release(DroppedFragment(table, change.gone))
 
     # --- indexes ---------------------------------------------------------------------------------
     def create_index(
@@ -196,11 +163,11 @@ class Store(SchemaLog):
         unique index DuplicateKey, if two rows have the same key.
         """
         fillings: dict[Any, Any] = {StoredIndex: TreeFilling, StoredUnique: HashFilling}
-        IndexBuild(self, name, definition, progress, fillings).run()
+        IndexBuild(self.schema, name, definition, progress, fillings).run()
 
     def drop_index(self, name: str, index: str) -> None:
         """Drop an index of a table. Durable on return. Raises: NoSuchTable, NoSuchIndex, StoreFailed."""
-        drop_index(self, name, index)
+        drop_index(self.schema, name, index)
 
     def _tablespace_for(self, definition: TableDefinition) -> dict[str, Any]:
         """Return the tablespace of a new table with disk columns as a field of its definition; create `main` if it is
@@ -222,9 +189,7 @@ class Store(SchemaLog):
 
         Raises: TablespaceExists, StorageFull, MemoryExhausted, SchemaInvalid, LimitExceeded, StoreFailed.
         """
-        self.await_schema_room()
-        with self.schema_latch:
-            self.failure.check()
+        with self.schema.changing():
             self._make_tablespace(definition, size_bytes)
 
     def _make_tablespace(self, definition: TablespaceDefinition, size_bytes: int) -> None:
@@ -233,30 +198,26 @@ class Store(SchemaLog):
         self.disk.begin_first()
         made = self.space.make(definition, size_bytes, self.clock.wall_us())
         change = {"tablespace": json.loads(made.definition.to_json()), "size_bytes": size_bytes}
-        self.log_schema(change, lambda: self.space.publish(made))
+        self.schema.log(change, lambda: self.space.publish(made))
 
     def add_datafile(self, name: str, size_bytes: int) -> None:
         """Add a data file to a tablespace, the file first. Durable on return. Raises: NoSuchTablespace, and the errors
         of `create_tablespace`.
         """
-        self.await_schema_room()
-        with self.schema_latch:
-            self.failure.check()
+        with self.schema.changing():
             tablespace = self.space.named(name)
             made = self.space.make_file(tablespace, size_bytes, self.clock.wall_us())
             number = tablespace.definition.tablespace_id
             change = {"datafile": made.file_id, "tablespace_id": number, "size_bytes": size_bytes}
-            self.log_schema(change, lambda: self.space.publish_file(tablespace, made))
+            self.schema.log(change, lambda: self.space.publish_file(tablespace, made))
 
     def drop_tablespace(self, name: str) -> None:
         """Drop a tablespace that holds no table. Durable on return; its files are removed when no kept local checkpoint
         names it. Raises: NoSuchTablespace, TablespaceInUse, StorageFull, MemoryExhausted, StoreFailed.
         """
-        self.await_schema_room()
-        with self.schema_latch:
-            self.failure.check()
+        with self.schema.changing():
             tablespace = self.space.named(name)
-            tables = [each for each in self.tables.values() if each.definition.tablespace == name]
+            tables = [each for each in self.tables.by_name.values() if each.definition.tablespace == name]
             if tables or self.space.is_used(tablespace):
                 who = f"table {tables[0].name}" if tables else "a dropped table that transactions still read"
                 raise TablespaceInUse(
@@ -266,7 +227,7 @@ class Store(SchemaLog):
             self.disk.forget_pages(tablespace)
             change = {"drop_tablespace": tablespace.definition.tablespace_id}
             try:
-                self.log_schema(change, lambda: self.space.forget(tablespace))
+                self.schema.log(change, lambda: self.space.forget(tablespace))
             finally:
                 if name not in self.space.by_name:
                     self.space.release(tablespace)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.access.row_operations import duplicate
+from tidemark.engine.access.statuses import duplicate
 from tidemark.engine.base.errors import DuplicateKey, InvariantBroken, LockTimeout, MemoryExhausted
 from tidemark.engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
 from tidemark.engine.index.unique_setup_kernels import begin_unique, enforce_unique, walk_unique
@@ -34,7 +34,7 @@ class HashFilling(Filling):
         before the first have ended: then every commit removes the entries of the images that it replaces.
         """
         super().wait_for_older(table)
-        store = self.build.store
+        store = self.build.resources
         generation = int(begin_unique(store.mem, self.index.tree.handle))
         store.index_generation += 1
         self.build.wait_for(table, generation)
@@ -43,7 +43,7 @@ class HashFilling(Filling):
         """Add the entries of all rows of fragments not walked yet, then refuse writers that give two rows one key."""
         super().walk(table)
         walks = 0
-        while enforce_unique(self.build.store.mem, self.index.tree.handle, int(walks >= WALKS_MAX)) != OK:
+        while enforce_unique(self.build.resources.mem, self.index.tree.handle, int(walks >= WALKS_MAX)) != OK:
             walks += 1
             self.walked = -1
             self.rows = 0
@@ -53,7 +53,7 @@ class HashFilling(Filling):
         """Check the rows of one fragment, and take the entries of those without one. Raises: DuplicateKey,
         LockTimeout, MemoryExhausted.
         """
-        store, handle = self.build.store, self.index.tree.handle
+        store, handle = self.build.resources, self.index.tree.handle
         state = np.zeros(3, dtype=np.int64)
         out = np.zeros(EVIDENCE_WORDS, dtype=np.int64)
         deadline: float | None = None
@@ -75,7 +75,7 @@ class HashFilling(Filling):
                 continue
             deadline = None
             if status not in (OK, ST_MORE):
-                raise store.fail(
+                raise store.failure.latch(
                     InvariantBroken(f"the build of an index met a broken invariant (status {status}); reopen the store")
                 )
             self.report(table, SLICE_ENTRIES - int(state[2]))
@@ -85,9 +85,9 @@ class HashFilling(Filling):
         """Wait briefly for a transaction that has locked a row which may have the key of another row. Raises:
         LockTimeout.
         """
-        store, name = self.build.store, self.build.definition.name
+        store, name = self.build.resources, self.build.definition.name
         if store.clock.monotonic() >= deadline:
-            holders = [each["txid"] for each in store.holders()]
+            holders = [each["txid"] for each in store.locks.holders()]
             named = ", ".join(store.locks.named(txid) for txid in holders[:NAMED_MAX])
             raise LockTimeout(
                 f"a transaction holds a row that may have a duplicate key of index {name}, and did"

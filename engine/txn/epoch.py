@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import InvariantBroken, LimitExceeded, NotPrimary
-from tidemark.engine.base.ids import gci_of, make_epoch, micro_of
+from tidemark.engine.base.ids import NO_EPOCH, gci_of, make_epoch, micro_of
 from tidemark.engine.base.limits import GCI_MAX
 
 if TYPE_CHECKING:
@@ -30,13 +30,13 @@ HELD_POLLS = 10  # after this many polls without a thread that takes the boundar
 
 
 class EpochClock:
-    """The open epoch of a store. Every method except `unhold` is called with the commit latch held."""
+    """The open epoch of a store, from `begin` on. Every method except `unhold` is called with the commit latch held."""
 
-    def __init__(self, latch: threading.Lock, log: RedoLog, gci: int, failure: Failure) -> None:
+    def __init__(self, latch: threading.Lock, log: RedoLog, failure: Failure) -> None:
         self._settled = threading.Condition(latch)
         self._failure = failure
         self._log = log
-        self.current = int(make_epoch(gci, 0))
+        self.current = NO_EPOCH
         self.newest_closed = 0
         self.has_commits = False
         self.holders: set[object] = set()
@@ -49,7 +49,10 @@ class EpochClock:
         # next one. Called with the latch held; not if `is_hurried`: a node about to lead must apply the groups it has.
         self.holds_stream: Callable[[], bool] = lambda: False
         self.is_hurried = False
-        log.epoch = self.current
+
+    def begin(self, gci: int) -> None:
+        """Open the first epoch of a GCI, in a store that no other thread uses yet."""
+        self.current = self._log.epoch = int(make_epoch(gci, 0))
 
     def used(self) -> int:
         """Return the open epoch, and note that it has a commit."""

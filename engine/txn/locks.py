@@ -20,6 +20,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from tidemark.engine.base.clock import Clock
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 RowKey = tuple[int, int]  # fragment address, ROWID
 FAILURE_POLL_SECONDS = 0.1
+HOLDERS_SHOWN = 20
 
 
 class Owner(Protocol):
@@ -132,6 +134,35 @@ class LockTable:
         self.waits = 0
         self.deadlocks = 0
         self.timeouts = 0
+
+    def open_now(self) -> list[Place]:
+        """Return the places of the transactions that are open now."""
+        return list(self.by_slot.values())
+
+    def holders(self) -> list[dict[str, Any]]:
+        """Return the open transactions that hold locks or belong to a client, those with the oldest locks first, at
+        most HOLDERS_SHOWN: `txid`, `client` (its address, None for one of this process), `thread` (its name), `held_ms`
+        since its first call that locks rows, `idle_ms` since its client's last call, and `waits`, whether it waits for
+        a lock.
+        """
+        now, names = self._clock.monotonic(), {each.ident: each.name for each in threading.enumerate()}
+        found: list[dict[str, Any]] = []
+        for place in self.open_now():
+            served, since = self.served.get(place.txid), place.locked_at
+            if since is None and served is None:
+                continue
+            idle_at = None if served is None else served.idle_at
+            found.append(
+                {
+                    "txid": place.txid,
+                    "client": None if served is None else served.client,
+                    "thread": names.get(place.thread),
+                    "held_ms": 0 if since is None else int((now - since) * 1_000),
+                    "idle_ms": None if idle_at is None else int((now - idle_at) * 1_000),
+                    "waits": place in self.waiting,
+                }
+            )
+        return sorted(found, key=itemgetter("held_ms"), reverse=True)[:HOLDERS_SHOWN]
 
     def deadline(self) -> float:
         """Return the deadline of a wait that begins now."""

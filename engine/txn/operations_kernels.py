@@ -60,7 +60,7 @@ def put_existing(mem, txn, buf, fragment, rowid, images, at, mode, disk):
 
 @helper
 def put_each(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode, disk):
-    """Do `put_rows`, or `put_disk_rows` if `disk` is not None, given the descriptor of the table."""
+    """Do `put_rows`, given the descriptor of the table; `disk`: None, or 1 for a table with disk columns."""
     if mode >> A.MODE_BITS != mem[table + A.T_FORMAT]:
         mem[txn + A.X_ROW] = start
         return A.ST_ALTERED
@@ -121,23 +121,15 @@ def put_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, 
     fragment << 29 | tag per image, or empty to compute them here.
 
     Return OK or the status of row X_ROW; ST_MORE if a segment of the index was rebuilt, which is enough work for one
-    call (X_ROW is the next row); ST_ALTERED if the images' version, in the upper bits of mode, is not the table's.
+    call (X_ROW is the next row); ST_ALTERED if the images' version, in the upper bits of mode, is not the table's. Of a
+    table with disk columns after ST_PAGE or ST_DAMAGED, X_PAGE is the page.
     """
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
+    if mem[table + A.T_HAS_DISK]:
+        return put_each(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode, 1)
     return put_each(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode, None)
-
-
-@kernel(
-    "int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64)"
-)
-def put_disk_rows(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode):
-    """Like `put_rows`, for a table with disk columns. After ST_PAGE or ST_DAMAGED, X_PAGE is the page."""
-    table = descriptor_of(mem, table)
-    if table == 0:
-        return A.ST_DROPPED
-    return put_each(mem, table, txn, buf, images, offsets, order, hashes, start, stop, mode, 1)
 
 
 @helper
@@ -191,7 +183,7 @@ def absent(mem, table, txn, keys, first, words):
 
 
 @helper
-def touch_each(mem, table, txn, buf, keys, offsets, stride, start, stop, mode, disk):
+def touch_each(mem, table, txn, buf, keys, offsets, stride, start, stop, mode, found, disk):
     """Do `touch_rows`, given the descriptor of the table; `disk`: None, or 1 for a table with disk columns."""
     fragments = mem[table + A.T_FRAGMENT_LIST]
     hints = _hints()
@@ -211,6 +203,9 @@ def touch_each(mem, table, txn, buf, keys, offsets, stride, start, stop, mode, d
             status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode, disk)
         else:
             status = absent(mem, table, txn, keys, first, words)
+        if found.size and (status == A.OK or status == A.ST_MISSING):
+            found[i] = 1 if status == A.OK else 0
+            continue
         mem[txn + A.X_ROW] = i
         if status != A.OK:
             return status
@@ -218,46 +213,19 @@ def touch_each(mem, table, txn, buf, keys, offsets, stride, start, stop, mode, d
     return A.OK
 
 
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)")
-def touch_rows(mem, table, txn, buf, keys, offsets, stride, start, stop, mode):
+@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64, int64, int64[::1])")
+def touch_rows(mem, table, txn, buf, keys, offsets, stride, start, stop, mode, found):
     """Update (writing a record for the caller to patch), delete, lock or find rows [start, stop) by canonical key.
 
-    offsets: n + 1 key offsets, or empty with `stride` words per key. Return OK or the status of row X_ROW.
+    offsets: n + 1 key offsets, or empty with `stride` words per key. found: empty, or keys without a row are skipped,
+    and found[i] is 1 if key i has a row, else 0. Return OK or the status of row X_ROW.
     """
     table = descriptor_of(mem, table)
     if table == 0:
         return A.ST_DROPPED
-    return touch_each(mem, table, txn, buf, keys, offsets, stride, start, stop, mode, None)
-
-
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, int64)")
-def delete_disk_rows(mem, table, txn, buf, keys, offsets, stride, start, stop):
-    """Like `touch_rows` with MODE_DELETE, for a table with disk columns."""
-    table = descriptor_of(mem, table)
-    if table == 0:
-        return A.ST_DROPPED
-    return touch_each(mem, table, txn, buf, keys, offsets, stride, start, stop, A.MODE_DELETE, 1)
-
-
-@kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64)")
-def touch_int_key(mem, table, txn, buf, key, mode):
-    """Like `touch_rows`, for one row with a canonical key of one word: the hot path of one-row transactions.
-
-    Return the words used in `buf` (the end of the new record), or a status below 0.
-    """
-    table = descriptor_of(mem, table)
-    if table == 0:
-        return A.ST_DROPPED
-    buf[0] = key  # the group header of the buffer is still unused; it serves as the key's scratch word
-    fragment = fragment_of(mem, table, buf, 0, 1)
-    entry = 0
-    if fragment != 0:
-        entry = index_find(mem, fragment, tag_of(buf, 0, 1, mem[table + A.T_SEED]), buf, 0, 1)
-    mem[txn + A.X_ROW] = 0
-    if entry == 0:
-        return absent(mem, table, txn, buf, 0, 1)
-    status = touch_row(mem, txn, buf, fragment, entry_rowid(mem, entry), mode, None)
-    return mem[txn + A.X_USED] if status == A.OK else status
+    if mem[table + A.T_HAS_DISK]:
+        return touch_each(mem, table, txn, buf, keys, offsets, stride, start, stop, mode, found, 1)
+    return touch_each(mem, table, txn, buf, keys, offsets, stride, start, stop, mode, found, None)
 
 
 @kernel("int64(int64[::1], int64, int64, int64)")

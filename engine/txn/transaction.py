@@ -85,20 +85,19 @@ from tidemark.engine.txn.commit_kernels import (
 )
 from tidemark.engine.txn.commit_pages_kernels import commit_pages
 from tidemark.engine.txn.disk_changes_kernels import unplan_step
+from tidemark.engine.txn.resources import BUFFER_WORDS, Resources
 from tidemark.engine.txn.spool import Spool
 from tidemark.engine.txn.spool_kernels import begin_spool, commit_spooled, slice_copy_words
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.txn.locks import Place
-    from tidemark.engine.txn.resources import Resources
     from tidemark.engine.txn.spool import Reference
     from tidemark.engine.txn.views import KeptView
 
 get_ident = threading.get_ident
 
 KILLED = 0  # `Transaction.thread` of one that was killed; no thread has this number
-BUFFER_WORDS = 4_096  # initial size of a transaction's buffer
 SLICE_ROWS = 1_500  # of one kernel call, or about 80 index entries: 50 to 200 µs if key comparisons read few rows
 SLICE_KEEPING_ROWS = 600  # while a snapshot is open and old rows must be kept
 # UNDO buffer for a slice with disk parts: more than one step needs with the largest pages.
@@ -191,7 +190,7 @@ class Transaction:
                 store.failure.check()
             locks = store.locks
             if locks.abandoned:
-                store.end_abandoned()
+                end_abandoned(store)
             try:
                 place = store.spare_places.pop()
             except IndexError:
@@ -314,13 +313,13 @@ class Transaction:
             self._room_in_spool(used)
             return
         size = min(max(2 * self.buf.size, need, used + ahead_words + PAD_WORDS), limit)
-        if not self.store.has_redo(self.desc, size - self.buf.size):
+        if not self.store.room.is_reserved(self.desc, size - self.buf.size):
             # The log has no room for these words now: a large enough transaction makes a spool file instead of waiting.
             if need >= SPOOL_WORDS_MIN and self.store.spool_words > limit:
                 self._room_in_spool(used)
                 return
             size = need
-            self.store.reserve_redo(self.desc, size - self.buf.size)
+            self.store.room.reserve(self.desc, size - self.buf.size)
         grown = np.zeros(size, dtype=np.int64)
         grown[:used] = self.buf[:used]
         view = grown.data.cast("B")
@@ -350,7 +349,7 @@ class Transaction:
             self._load_spooled()
         except (Damaged, StorageFull) as error:
             text = f"{error.message}; the transaction can neither continue nor be rolled back; open the store again"
-            raise self.store.fail(IoFailed(text, **error.evidence)) from error
+            raise self.store.failure.latch(IoFailed(text, **error.evidence)) from error
 
     # --- spool -----------------------------------------------------------------------------------
     def _room_in_spool(self, used: int) -> None:
@@ -361,12 +360,14 @@ class Transaction:
         store = self.store
         spool = self.spool
         if not isinstance(spool, Spool):  # a transaction that adopts load files has no other operations
-            if not store.may_spool:
+            if not store.room.may_spool:
                 raise TransactionTooLarge(
                     f"the transaction needs more than transaction_limit ({store.spool_words * 8} bytes);"
                     " split it or open the store with a larger transaction_limit"
                 )
-            spool = Spool(store.spools, self.txid, store.transaction_words, store.spool_words, store.unique_tables)
+            spool = Spool(
+                store.spools, self.txid, store.transaction_words, store.spool_words, store.tables.with_unique_index
+            )
             spool.begin_with(self.buf, used)
             self._use(spool, spool.words[:used])
         if not self.mem[self.desc + X_SPOOLED]:
@@ -388,11 +389,13 @@ class Transaction:
             if isinstance(self.spool, Spool):
                 self._use(self.spool, self.spool.truncate(used))
         except (Damaged, StorageFull) as error:
-            raise self.store.fail(IoFailed(f"{error.message}; open the store again", **error.evidence)) from error
+            raise self.store.failure.latch(
+                IoFailed(f"{error.message}; open the store again", **error.evidence)
+            ) from error
 
     def begin_to_adopt(self, records: AdoptedRecords) -> None:
         """Use the records of load files as the buffer of a transaction without operations. Raises: RedoOverloaded."""
-        self.store.reserve_redo(self.desc, records.record_words + REFERENCE_WORDS)
+        self.store.room.reserve(self.desc, records.record_words + REFERENCE_WORDS)
         begin_spool(self.mem, self.desc, records.record_words + REFERENCE_WORDS)
         self._use(records, records.words)
 
@@ -589,7 +592,7 @@ class Transaction:
         now writes no more groups, and the filling one may have the records. Raises: InvariantBroken.
         """
         if status not in (OK, *_NOT_YET):
-            raise self.store.fail(InvariantBroken(_STOPPED.format(status)))
+            raise self.store.failure.latch(InvariantBroken(_STOPPED.format(status)))
 
     def _commit_on_held_pages(self) -> tuple[int, int]:
         """Load and pin the pages of disk parts, then commit at once.
@@ -712,7 +715,7 @@ class Transaction:
                 self.fail_in_commit()
                 raise
         if status != OK:
-            raise store.fail(InvariantBroken(_STOPPED.format(status)))
+            raise store.failure.latch(InvariantBroken(_STOPPED.format(status)))
         self._release_epoch()
         if interrupt is not None:
             raise commit_interrupted(self.txid) from interrupt
@@ -737,7 +740,7 @@ class Transaction:
         continue.
         """
         if self.store.failure.first is None:
-            self.store.fail(
+            self.store.failure.latch(
                 InvariantBroken(f"the commit of transaction {self.txid} ended in the middle; reopen the store")
             )
 
@@ -815,7 +818,7 @@ class Transaction:
             except MemoryError as error:
                 if has_failed:
                     text = f"a transaction could not be rolled back ({error!r}); open the store again"
-                    raise self.store.fail(StoreFailed(text)) from error
+                    raise self.store.failure.latch(StoreFailed(text)) from error
                 has_failed = True
         if interrupt is not None:
             raise interrupt
@@ -862,7 +865,7 @@ class Transaction:
             raise interrupt
         if status != OK:
             text = f"rollback met a broken invariant (status {status}); reopen the store"
-            raise self.store.fail(InvariantBroken(text))
+            raise self.store.failure.latch(InvariantBroken(text))
         if self.mem[self.desc + X_WOKEN]:
             self.mem[self.desc + X_WOKEN] = 0
             self.store.locks.wake(self.place)
@@ -922,15 +925,15 @@ class Transaction:
         try:
             yield
         except BaseException:
-            is_usable = not self.is_ended and self.thread != KILLED and self.store.failure.first is None
-            if is_usable and int(self.mem[self.desc + X_LAST]) != until:
+            if not self.is_ended and self.thread != KILLED and self.store.failure.first is None:
                 try:
-                    self._unplan(until)
-                    self._undo(lambda: self._undo_savepoint(until, used, changes))
+                    if int(self.mem[self.desc + X_LAST]) != until:
+                        self._unplan(until)
+                        self._undo(lambda: self._undo_savepoint(until, used, changes))
+                    if len(self.place.shared) > shared:
+                        self.store.locks.release_shared(self.place, shared)
                 except MemoryError as error:
                     raise self.out_of_memory(error) from error
-            if is_usable and len(self.place.shared) > shared:
-                self.store.locks.release_shared(self.place, shared)
             raise
 
     def _undo_savepoint(self, until: int, used: int, changes: int) -> int:
@@ -962,3 +965,14 @@ class Transaction:
                 # Before the hand-over to the log it is rolled back; after it, it is committed: see outcome(txid).
                 self.rollback()
                 raise
+
+
+def end_abandoned(store: Resources) -> None:
+    """Roll back the transactions that were dropped without an end. Raises: as `Transaction.rollback`."""
+    abandoned = store.locks.abandoned
+    while abandoned:
+        try:
+            place = abandoned.popleft()
+        except IndexError:  # another thread has taken the last one
+            return
+        Transaction.of_dropped(store, place).rollback()

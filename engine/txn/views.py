@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import LimitExceeded, LockTimeout, Rejected, SnapshotTooOld
 from tidemark.engine.base.limits import VIEWS_OPEN_MAX
 from tidemark.engine.memory.arena import NOTHING
@@ -34,9 +35,6 @@ from tidemark.engine.memory.arena_layout import (
 from tidemark.engine.txn.versions_kernels import advance_view, close_view, cut_versions, find_view, open_view
 
 if TYPE_CHECKING:
-    from types import TracebackType
-    from typing import Self
-
     from tidemark.engine.base.failure import Failure
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.txn.epoch import EpochClock
@@ -56,44 +54,43 @@ def release(mem: Words, view: int) -> None:
             pass
 
 
-class View:
+class View(Closable):
     """How one call sees rows: what is committed at an instant, and the changes of its transaction. Use it in a `with`
     block, or call `close`.
 
     One that is not open sees each row as it is when a kernel reads it: for calls that read by one kernel call.
     """
 
-    __slots__ = ("_is_shared", "_views", "_words", "mem", "txn")
+    __slots__ = ("_is_shared", "_owner", "_views", "mem", "txn", "words")
 
-    def __init__(self, views: Views, txn: Any = None, words: Words | None = None) -> None:
-        """txn: the transaction that reads. words: of a view that is open already, and stays open."""
+    def __init__(self, views: Views, txn: Any = None, words: Words | None = None, owner: Any = None) -> None:
+        """txn: the transaction that reads. words: of a view that is open already, and stays open. owner: the
+        transaction that ends if the view is lost.
+        """
         self.mem = views.mem
         self.txn = txn
+        self._owner = owner
         self._views = views
         self._is_shared = words is not None
         # The kernel that opens the view writes its number here, so that no signal can come in between.
-        self._words: Words = np.zeros(2, dtype=np.int64) if words is None else words
-
-    def open(self, table: int, epoch: int) -> int:
-        """Open the view; return the status of the kernel."""
-        return int(open_view(self.mem, table, epoch, self._words))
+        self.words: Words = np.zeros(2, dtype=np.int64) if words is None else words
 
     def advance(self, number: int, rowid: int) -> None:
         """Note that a scan has read all rows before this place, by number of fragment and ROWID, and no other call
         will read them.
         """
-        if self._words[0] and not self._is_shared:
-            advance_view(self.mem, int(self._words[0]), number, rowid)
+        if self.words[0] and not self._is_shared:
+            advance_view(self.mem, int(self.words[0]), number, rowid)
 
     @property
     def view(self) -> int:
         """Its number for kernels; 0: every row is read as it is."""
-        return int(self._words[0])
+        return int(self.words[0])
 
     @property
     def head(self) -> int:
         """Versions from this position of the ring on may belong to it."""
-        return int(self._words[1])
+        return int(self.words[1])
 
     @property
     def desc(self) -> int:
@@ -107,7 +104,7 @@ class View:
 
     def committed(self) -> View:
         """Return the same view without a transaction: what is committed."""
-        return View(self._views, None, self._words)
+        return self if self.txn is None else View(self._views, None, self.words, self._owner)
 
     def check(self) -> None:
         """Check that the transaction may read now. Raises: TransactionEnded, WrongThread, StoreFailed."""
@@ -128,34 +125,27 @@ class View:
             self._views.wait()
             return ST_MORE
         if status == ST_TOO_OLD:
-            raise self._too_old()
+            raise self.too_old()
         return int(status)
 
-    def _too_old(self) -> SnapshotTooOld:
+    def too_old(self) -> SnapshotTooOld:
+        """Return the error of a call that cannot read by it any more."""
         lost = "a large value that was changed meanwhile was not in memory"
         if find_view(self.mem, self.view) != OK:
             lost = "the rows changed since it began do not fit into snapshot_memory"
         what = "the call cannot show one state of the table any more"
-        if self._is_shared and self.txn is not None:
+        if self._owner is not None:
             what = "the transaction, which was rolled back, cannot show the state at its begin any more"
-            self.txn.rollback()
+            self._owner.rollback()
         return SnapshotTooOld(
             f"{what}: {lost}; run it again, read less in one call, or open the store with a larger snapshot_memory"
         )
 
     def close(self) -> None:
         """Close the view. Closing again does nothing."""
-        if self._words[0] and not self._is_shared:
-            release(self.mem, int(self._words[0]))
-            self._words[0] = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
+        if self.words[0] and not self._is_shared:
+            release(self.mem, int(self.words[0]))
+            self.words[0] = 0
 
 
 class KeptView(View):
@@ -167,7 +157,7 @@ class KeptView(View):
 
     def for_call(self, txn: Any) -> View:
         """Return it as the view of one call."""
-        return View(self._views, txn, self._words)
+        return View(self._views, txn, self.words, txn)
 
     def __del__(self) -> None:
         self.close()
@@ -203,7 +193,7 @@ class Views:
     def _opened(self, view: V, table: int) -> V:
         if self.epochs is None:
             return view
-        while (status := view.open(table, self.epochs.current)) not in (OK, ST_DROPPED):
+        while (status := open_view(self.mem, table, self.epochs.current, view.words)) not in (OK, ST_DROPPED):
             if status == ST_UNFINISHED:
                 self.wait()
             elif status == ST_MORE:

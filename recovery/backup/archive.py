@@ -239,7 +239,7 @@ class Archiver:
         self._earlier = {"segments": 0, "bytes_written": 0}  # by archives that were closed
         self.failures = 0
         self.last_error: str | None = None  # None while there is no error
-        store.followers["archive"] = call_owner(self._reach)
+        store.room.followers["archive"] = call_owner(self._reach)
 
     def _reach(self, epoch: int) -> None:
         """Archive the log through the epoch of a local checkpoint that is to be published. Raises: StorageFull if the
@@ -345,6 +345,6 @@ class Archiver:
         """Stop archiving: the log is then cut without waiting, and no later call opens the place again."""
         with self._turn:
             self._is_closed = True
-            self._store.followers.pop("archive", None)
+            self._store.room.followers.pop("archive", None)
             if self.archive is not None:
                 self.detach(self.archive)

@@ -170,7 +170,7 @@ class Chain:
             status = int(merge_rows(images, starts, rows, shape, NOTHING, NOTHING, out, offsets, used, state))
             if status != OK:
                 raise impossible(level, int(state[R_NEXT]), status)
-            yield ScanBatch(out, offsets, count), int(used[0])
+            yield ScanBatch(out, offsets[:count]), int(used[0])
 
     def batches(self) -> Iterator[ScanBatch]:
         """Yield the entries of all levels. Raises: as `groups`."""

@@ -86,9 +86,9 @@ class NativeTables:
 
     def _replay(self, table_id: int, section: Section, identity: bytes) -> int:
         directory: Words = np.zeros(table_id + 1, dtype=np.int64)
-        directory[table_id] = self._store.directory()[table_id]
+        directory[table_id] = self._store.tables.directory()[table_id]
         state: Words = np.zeros(RESTORE_STATE_WORDS, dtype=np.int64)
-        has_disk = self._store.by_id[table_id].format.has_disk
+        has_disk = self._store.tables.by_id[table_id].format.has_disk
         replay = (DiskReplay if has_disk else Replay)(self._store, directory)
         for words, stop in read_section(self._target, identity, section):
             records: Words = np.empty(words.size, dtype=np.int64)
@@ -106,7 +106,7 @@ class NativeTables:
     def _load_levels(self, tables: Collection[int]) -> None:
         manifest = self._manifest
         for (table_id, number), levels in sorted(manifest.levels.items()):
-            table = self._store.by_id.get(table_id)
+            table = self._store.tables.by_id.get(table_id)
             if table_id not in tables or table is None or number not in table.by_number:
                 continue  # done elsewhere, or dropped later
             fragment = table.by_number[number]

@@ -238,7 +238,7 @@ class Restore:
         opened = self._restart(replace(self._options, create=True)).run()
         store = self._store = opened.store
         sink = CopySink(store.latch)
-        store.sink = sink
+        store.resources.sink = sink
         lcp = self._lcp = LocalCheckpoint(store, self._files, opened.identity, sink, FIRST_LCP)
         self._set_clock(opened)
         self._make_tables()
@@ -247,8 +247,10 @@ class Restore:
         lcp.adopted = self._write_fragments(opened.identity, sections, report)
         report.size_bytes = lcp.run().size_bytes
         lcp.forget_older()
-        opened.keeper.write(gci=int(gci_of(store.epochs.current)) + 1, next_table_id=store.next_table_id)
-        made = {(store.by_id[table_id].name, number): sizes[0] for (table_id, number), sizes in lcp.adopted.items()}
+        opened.keeper.write(gci=int(gci_of(store.epochs.current)) + 1, next_table_id=store.tables.next_id)
+        made = {
+            (store.tables.by_id[table_id].name, number): sizes[0] for (table_id, number), sizes in lcp.adopted.items()
+        }
         rows = {**fragment_rows(store), **made}
         store.log.flush()
         close_files(store)
@@ -276,8 +278,8 @@ class Restore:
         for definition, size_bytes in manifest.tablespaces:
             self._make_tablespace(definition, size_bytes)
         for table in manifest.tables:
-            store.install_table(table)
-        store.next_table_id = max(store.next_table_id, manifest.next_table_id)
+            store.tables.install(table)
+        store.tables.next_id = max(store.tables.next_id, manifest.next_table_id)
 
     def _make_tablespace(self, definition: TablespaceDefinition, size_bytes: int) -> None:
         """Create a tablespace, with numbers and files of the new store, unless one of this name exists."""
@@ -362,7 +364,7 @@ class Restore:
                 sections.setdefault((section[0], section[1]), []).append(section)
         self._apply_schema(schema, self._plan.manifest.epoch)
         for table_id, number in sections:
-            table = self._store.by_id.get(table_id)
+            table = self._store.tables.by_id.get(table_id)
             if table is not None and number >= table.definition.partition.next_number:
                 raise BackupDamaged(
                     f"the archived log has rows of fragment {number} of {table.name}, which has no such fragment;"
@@ -377,7 +379,7 @@ class Restore:
     def _make_native(self, identity: bytes, sections: Sections, report: RestoreReport) -> None:
         """Restore tables with disk columns, and tables that `finish` writes to."""
         store = self._store
-        tables = {table.table_id for table in store.tables.values() if self._is_native(table)}
+        tables = {table.table_id for table in store.tables.by_name.values() if self._is_native(table)}
         place = (store, self._place, self._files, self._plan.manifest, self._relieve, self.advance)
         report.operations += NativeTables(*place).make(tables, sections, identity)
         build_indexes(store)
@@ -397,7 +399,7 @@ class Restore:
 
         parts = [
             part
-            for table in store.tables.values()
+            for table in store.tables.by_name.values()
             if not self._is_native(table) and table.name not in self._settings.empty
             for part in parts_of(self._plan.manifest, table, slots, sections)
         ]

@@ -28,7 +28,7 @@ UNDO_SHARE = 6  # a local checkpoint is written when this part of the UNDO log h
 
 def index_entries(store: Store) -> int:
     """Return the number of entries of all indexes."""
-    tables = store.tables.values()
+    tables = store.tables.by_name.values()
     ordered = sum(index.tree.counters()["entries"] for table in tables for index in table.indexes.values())
     return ordered + sum(index.tree.counters()["entries"] for table in tables for index in table.uniques.values())
 
@@ -37,7 +37,7 @@ def fragment_rows(store: Store) -> dict[tuple[str, int], int]:
     """Return the number of rows of each fragment in memory, by table and number."""
     return {
         (table.name, number): store.arena.word(fragment, F_ROWS)
-        for table in store.tables.values()
+        for table in store.tables.by_name.values()
         for number, fragment in table.by_number.items()
     }
 
@@ -57,7 +57,7 @@ class WholeStore:
         self.store = opened.store
         self._keeper = opened.keeper
         sink = CopySink(self.store.latch)
-        self.store.sink = sink
+        self.store.resources.sink = sink
         self._lcp = LocalCheckpoint(self.store, files, opened.identity, sink, opened.sysfile.next_lcp_id)
         self._lcp.last_start_lsn = opened.controls[0].start_lsn
         self._flushed_lsn = self._lcp.last_start_lsn
@@ -121,7 +121,7 @@ class WholeStore:
             closed_epoch=closed,
             durable_lsn=lsn,
             durable_sequence=sequence - 1,
-            next_table_id=store.next_table_id,
+            next_table_id=store.tables.next_id,
             next_lcp_id=self._lcp.next_id,
         )
         rows = fragment_rows(store)

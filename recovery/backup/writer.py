@@ -211,7 +211,7 @@ class BackupWriter:
     def _level_in(self, name: str) -> Level:
         """Return the level of a file that is valid without a manifest. Raises: Damaged."""
         content = read_level(self._files, self._identity[0], name)
-        if content.level.timeline != self._timeline or content.level.table_id not in self._store.by_id:
+        if content.level.timeline != self._timeline or content.level.table_id not in self._store.tables.by_id:
             raise ForeignFile(f"the content of {name} does not belong to its name")
         self._verify(content)
         return content.level
@@ -232,7 +232,7 @@ class BackupWriter:
     def _attempt(self, report: BackupReport) -> Manifest:
         """Write all fragments at the epoch of one snapshot."""
         while True:
-            with_snapshot = self._store.snapshots.begin(self._store, Snapshot)
+            with_snapshot = self._store.snapshots.begin(Snapshot)
             try:
                 return self._write_all(with_snapshot, report)
             except SnapshotTooOld:
@@ -249,7 +249,7 @@ class BackupWriter:
             spaces = [
                 (each.definition, each.extents * each.definition.extent_bytes) for each in store.space.tablespaces()
             ]
-            next_table_id = store.next_table_id
+            next_table_id = store.tables.next_id
         tables = list(snapshot.by_name.values())
         self._done_rows = 0
         self._total_rows = sum(table.count() for table in tables)
@@ -371,7 +371,7 @@ class BackupWriter:
                 is_changed = batch.epochs() > level.since
                 unchanged.note(batch.rowids()[~is_changed])
                 offsets = batch.offsets[is_changed]
-                batch = ScanBatch(batch.entries, offsets, offsets.size)
+                batch = ScanBatch(batch.entries, offsets)
                 if has_disk and batch.count:
                     batch = snapshot_reads.read_found(snapshot, table, batch.entries, offsets)
             writer.add(batch)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.access.row_operations import refused as unique_refused
-from tidemark.engine.access.row_operations import settle
+from tidemark.engine.access.statuses import refused as unique_refused
+from tidemark.engine.access.statuses import settle
 from tidemark.engine.base.errors import (
     FileMissing,
     ForeignFile,
@@ -117,7 +117,7 @@ class Adopter:
         table = self._table_of(manifest)
         is_own = place.files is own.files and place.folder == own.folder
         store = self._store
-        txn: Transaction = store.begin()
+        txn: Transaction = store.transactions.begin()
         taken: list[str] = []
         try:
             place.write(manifest.job.name + ADOPTING, mark_of(manifest.job.name, txn.txid, manifest.rows))
@@ -197,7 +197,7 @@ class Adopter:
         job = manifest.job
         if job.store != self._identity[0]:
             raise ForeignFile(f"load {job.name} was planned by another store; adopt it there", load=job.name)
-        table = self._store.by_id.get(job.definition.table_id)
+        table = self._store.tables.by_id.get(job.definition.table_id)
         if table is None:
             raise LoadRefused(
                 f"table {job.table} was dropped since load {job.name} was planned; abort the load", table=job.table

@@ -159,7 +159,7 @@ def restore_extents(store: Store, headers: Words, lcp_id: int) -> int:
     at = count = 0
     while at < headers.size:
         owner = int(headers[at])
-        table = store.by_id.get(owner & OWNER_TABLE_MASK)
+        table = store.tables.by_id.get(owner & OWNER_TABLE_MASK)
         number = owner >> OWNER_FRAGMENT_SHIFT
         fragment = 0
         if table is not None:

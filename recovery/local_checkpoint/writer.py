@@ -88,7 +88,7 @@ class LocalCheckpoint:
         # start.
         self._has_disk = False
         self._mark_lsn = 0
-        self._extents: Words = store.no_words
+        self._extents: Words = store.resources.no_words
 
     def run(self, progress: Progress | None = None) -> LcpReport:
         """Write one local checkpoint. Durable on return: the state at the end of the epoch in the report.
@@ -98,7 +98,7 @@ class LocalCheckpoint:
         began = self._store.clock.monotonic()
         lcp_id = self.next_id
         self.next_id += 1
-        self._store.pin(self)
+        self._store.users.pin(self)
         try:
             parts: Parts = {}
             try:
@@ -108,7 +108,7 @@ class LocalCheckpoint:
                 self._write_disk(control, report)
                 self._files.sync_directory(FOLDER)
                 self._store.log.make_durable(control.start_sequence - 1)
-                self._store.await_followers(control.epoch)
+                self._store.room.await_followers(control.epoch)
                 self._files.mark("lcp", lcp_id=lcp_id, epoch=control.epoch)
                 write_control(self._files, self._identity, control)
             except BaseException:
@@ -118,14 +118,14 @@ class LocalCheckpoint:
                 raise
         finally:
             self.progress = None
-            self._store.unpin(self)
+            self._store.users.unpin(self)
         self.completed += 1
         self.last_start_lsn = control.start_lsn
         self._retire_older()
         report.seconds = self._store.clock.monotonic() - began
         self.run_seconds.observe(report.seconds)
-        if self._store.watch is not None:
-            self._store.watch.note("local checkpoint", report.seconds, lcp_id=lcp_id, rows=report.rows)
+        if self._store.resources.watch is not None:
+            self._store.resources.watch.note("local checkpoint", report.seconds, lcp_id=lcp_id, rows=report.rows)
         return report
 
     def start(self, lcp_id: int, parts: Parts) -> Control:
@@ -142,8 +142,8 @@ class LocalCheckpoint:
             # Start the sink first: commits may need it as soon as the first fragment's scan has started.
             self._sink.start()
             # Partitions added later are not part of this checkpoint; those dropped later stay in memory (`pin`).
-            definitions = [table.definition for table in store.tables.values()]
-            for table in store.tables.values():
+            definitions = [table.definition for table in store.tables.by_name.values()]
+            for table in store.tables.by_name.values():
                 for number, fragment in table.by_number.items():
                     parts[table.table_id, number] = fragment
                     FragmentScan(store, fragment).start(epoch)
@@ -153,7 +153,7 @@ class LocalCheckpoint:
                 epoch,
                 lsn,
                 sequence,
-                store.next_table_id,
+                store.tables.next_id,
                 definitions,
                 tablespaces=space.definitions(),
                 next_tablespace_id=space.next_tablespace_id,
@@ -219,7 +219,7 @@ class LocalCheckpoint:
         control.undo = UndoMark(self._mark_lsn, *disk.undo.mark_place(self._mark_lsn))
         control.extents = write_extents(self._files, self._identity, control.lcp_id, self._extents)
         report.size_bytes += control.extents[2]
-        self._extents = self._store.no_words
+        self._extents = self._store.resources.no_words
 
     def scan(self, fragment: int, writer: DataFileWriter, copies: DataFileWriter, report: LcpReport) -> None:
         found = FragmentScan(self._store, fragment)

@@ -131,20 +131,20 @@ class Joiner:
             return []  # the log has the changes of definitions too
         store = self._store
         wanted = {definition.table_id for definition in begin.tables}
-        for table in list(store.by_id.values()):
+        for table in list(store.tables.by_id.values()):
             if table.table_id not in wanted:
-                store.remove_table(table)
+                store.tables.remove(table)
         since: dict[FragmentPlace, int] = {}
         try:
             self._take_tablespaces(begin)
             for definition in begin.tables:
                 kept = self._take_definition(definition)
-                for number, fragment in store.by_id[definition.table_id].by_number.items():
+                for number, fragment in store.tables.by_id[definition.table_id].by_number.items():
                     since[definition.table_id, number] = through if number in kept else 0
                     self._rows.begin(fragment)
         except MemoryExhausted as error:
             raise join_memory_error() from error
-        store.next_table_id = max(store.next_table_id, begin.next_table_id)
+        store.tables.next_id = max(store.tables.next_id, begin.next_table_id)
         self._rows.refresh_tables()
         self.progress.fragments = len(since)
         return [Plan(since)]
@@ -187,7 +187,7 @@ class Joiner:
         columns or partitions are more than one step older, no rows are kept.
         """
         store = self._store
-        table = store.by_id.get(definition.table_id)
+        table = store.tables.by_id.get(definition.table_id)
         if table is not None and table.definition.version != definition.version:
             before = set(table.by_number)
             if table.is_change_of_indexes(definition):
@@ -195,13 +195,13 @@ class Joiner:
                 return before
             try:
                 alter_table(store, definition)
-                return before & set(store.by_id[definition.table_id].by_number)
+                return before & set(store.tables.by_id[definition.table_id].by_number)
             except RedoDamaged:
-                store.remove_table(table)
+                store.tables.remove(table)
                 table = None
         if table is not None:
             return set(table.by_number)
-        store.install_table(definition)
+        store.tables.install(definition)
         return set()
 
     # --- the delete log, slices ------------------------------------------------------------------
@@ -212,7 +212,7 @@ class Joiner:
         self.progress.bytes += message.words.nbytes
 
     def apply_slice(self, message: Slice) -> None:
-        table = self._store.by_id.get(message.place[0])
+        table = self._store.tables.by_id.get(message.place[0])
         fragment = 0 if table is None else table.by_number.get(message.place[1], 0)
         if table is None or not fragment or table.definition.version != message.version:
             raise copies_differ(f"a slice of table number {message.place[0]} is not of the current definition")
@@ -256,7 +256,7 @@ class Joiner:
 
     # --- the end ---------------------------------------------------------------------------------
     def end_copy(self, end: End) -> None:
-        for table in self._store.by_id.values():
+        for table in self._store.tables.by_id.values():
             if not all(self._rows.is_copied(fragment) for fragment in table.fragments):
                 raise copies_differ(f"{table.name} was not copied to its end")
         self.progress.is_done = True

@@ -160,9 +160,9 @@ class Source:
                 variant,
                 why,
                 sequence,
-                tuple(table.definition for table in store.by_id.values()),
+                tuple(table.definition for table in store.tables.by_id.values()),
                 self._shapes(),
-                store.next_table_id,
+                store.tables.next_id,
                 space.next_tablespace_id,
                 space.next_file_id,
             )
@@ -292,7 +292,7 @@ class Source:
         assert self._deletes is not None and self.registered is not None
         with self._store.latch:
             is_cut = self._deletes.is_cut
-            words = self._store.no_words if is_cut else self._deletes.next()
+            words = self._store.resources.no_words if is_cut else self._deletes.next()
         if is_cut:
             self._deletes = self.to_copy = None
             self._queue.clear()
@@ -309,7 +309,7 @@ class Source:
 
     def _fragment(self, place: FragmentPlace) -> int:
         """Return the handle of a fragment, 0 if it was dropped."""
-        table = self._store.by_id.get(place[0])
+        table = self._store.tables.by_id.get(place[0])
         return 0 if table is None else table.by_number.get(place[1], 0)
 
     def _pages(self, fragment: int) -> int:
@@ -328,7 +328,7 @@ class Source:
             if not fragment:  # the stream has the change that dropped it
                 self._next_fragment()
                 return None
-            if store.by_id[place[0]].format.has_disk:
+            if store.tables.by_id[place[0]].format.has_disk:
                 self.wants_read = True
                 return None
             sequence = store.log.divide()
@@ -340,7 +340,7 @@ class Source:
         with_empty = self.progress.variant != DELETE_LOG  # the delete log has reported the empty slots
         found = self._changes.next(fragment, self._position, since, with_empty, slots)
         self.progress.slots += found.slots
-        version = self._store.by_id[place[0]].definition.version
+        version = self._store.tables.by_id[place[0]].definition.version
         return Slice(place, version, found.start, found.stop, epoch, sequence, found.words, found.rows)
 
     def _counted(self, made: Slice) -> Slice:
@@ -402,7 +402,7 @@ class Source:
                 sequence, epoch = snapshot.log_start[1] - 1, store.epochs.current
                 scanned.append(self._scan(place, fragment, since, sequence, epoch, slots))
 
-        snapshot = store.snapshots.begin(store, Snapshot, look)
+        snapshot = store.snapshots.begin(Snapshot, look)
         try:
             if not scanned:
                 return None

@@ -26,9 +26,9 @@ def different_slots(one: Store, other: Store, most: int = 100) -> list[str]:
     reads the rows with their disk parts and compares the values.
     """
     found: list[str] = []
-    names = sorted({*one.tables, *other.tables})
+    names = sorted({*one.tables.by_name, *other.tables.by_name})
     for name in names:
-        tables = (one.tables.get(name), other.tables.get(name))
+        tables = (one.tables.by_name.get(name), other.tables.by_name.get(name))
         if tables[0] is None or tables[1] is None or tables[0].definition != tables[1].definition:
             found.append(f"{name}: the definitions differ")
             continue

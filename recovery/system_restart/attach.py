@@ -132,9 +132,20 @@ class Attachment:
         began = self._clock.monotonic()
         options = self._options
         arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes)
-        store = Store(arena, options, self._clock, self._files.failure, sysfile.hash_seed)
+        identity = (sysfile.store, sysfile.incarnation)
+        store = Store(
+            arena,
+            self._files,
+            options,
+            self._clock,
+            identity,
+            sysfile.geometry,
+            sysfile.hash_seed,
+            can_write=False,
+            is_view=True,
+        )
         for definition in control.tables:
-            store.install_table(definition)
+            store.tables.install(definition)
         loader = Loader(store, self._files, sysfile.store, [control], parts, progress=self._progress)
         loader.prepare()
         loader.choose()

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import SysfileDamaged, UndoDamaged
-from tidemark.engine.disk.columns import DiskColumns
 from tidemark.engine.disk.disk_layout import UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
 from tidemark.engine.disk.double_write import rewrite_last_batch
 from tidemark.engine.disk.undo_reader import UndoReader
@@ -29,13 +28,11 @@ from tidemark.recovery.system_restart.load import EXTENTS, DataFileDamaged
 from tidemark.recovery.system_restart.sysfile import open_copies, write_both
 
 if TYPE_CHECKING:
-    from tidemark.engine.base.clock import Clock
-    from tidemark.engine.base.options import Options
     from tidemark.engine.disk.undo_reader import UndoGroup
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.log.geometry import Geometry
     from tidemark.engine.log.reader import GroupRead
-    from tidemark.engine.memory.arena import Arena, Words
+    from tidemark.engine.memory.arena import Words
     from tidemark.engine.store.store import Store
     from tidemark.recovery.local_checkpoint.control import Control
     from tidemark.recovery.system_restart.spool import Spooled
@@ -47,10 +44,7 @@ class DiskRestart:
 
     def __init__(
         self,
-        arena: Arena,
         files: Files,
-        clock: Clock,
-        options: Options,
         store: Store,
         sysfile: Sysfile,
         can_write: bool,
@@ -60,9 +54,7 @@ class DiskRestart:
         self._store = store
         self._can_write = can_write
         self._reader: UndoReader | None = None
-        self.columns = DiskColumns(
-            arena, files, clock, options, store.latch, (sysfile.store, sysfile.incarnation + 1), can_write
-        )
+        self.columns = store.disk
         self.columns.restorable_epoch = lambda: sysfile.filtered_epoch
         self.undone = 0
         self._has_marks = False  # whether a local checkpoint refers to the UNDO log

@@ -28,7 +28,7 @@ def build_indexes(store: Store, progress: Progress | None = None) -> int:
     progress: called with (indexes built, indexes in all, "indexes"). Raises: MemoryExhausted.
     """
     entries = 0
-    wanted = [(table, definition) for table in store.tables.values() for definition in table.definition.indexes]
+    wanted = [(table, definition) for table in store.tables.by_name.values() for definition in table.definition.indexes]
     for number, (table, definition) in enumerate(wanted, 1):
         entries += _build(table, definition)
         if progress is not None:

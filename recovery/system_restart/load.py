@@ -133,7 +133,7 @@ class Loader:
         """Split the arena's free pages between the threads and give each its fragments."""
         if self.parts > 1 and not self._store.arena.split_pool():
             self.parts = 1
-        for table in self._store.tables.values():
+        for table in self._store.tables.by_name.values():
             self.adopt(table)
 
     def adopt(self, table: Table) -> None:
@@ -144,7 +144,7 @@ class Loader:
 
     def release(self) -> None:
         """Join the pools again after load and replay."""
-        for table in self._store.tables.values():
+        for table in self._store.tables.by_name.values():
             for fragment in table.fragments:
                 self._store.arena.set_word(fragment, F_POOL, S_POOL)
         self._store.arena.join_pools()
@@ -154,7 +154,7 @@ class Loader:
         """Choose the checkpoint for each fragment. Raises: LcpDamaged."""
         if not self._controls:
             return
-        tables = list(self._store.tables.values())
+        tables = list(self._store.tables.by_name.values())
         on_disk = [(table, number) for table in tables if table.format.has_disk for number in table.by_number]
         if on_disk or self._controls[0].tablespaces:
             self.disk_control = self._choose_one(on_disk, [EXTENTS])
@@ -197,13 +197,13 @@ class Loader:
             self.result.rows += result.rows
             self.result.size_bytes += result.size_bytes
         for place, held in self.chosen.items():
-            fragment = self._store.by_id[place[0]].by_number[place[1]]
+            fragment = self._store.tables.by_id[place[0]].by_number[place[1]]
             epoch = 0 if held is None else held.epoch
             self._store.arena.set_word(fragment, F_REPLAY_EPOCH, epoch)
             end_load(self._store.mem, fragment, epoch)
 
     def _load_part(self, part: int, result: Loaded) -> None:
-        for table in list(self._store.tables.values()):
+        for table in list(self._store.tables.by_name.values()):
             for number, fragment in table.by_number.items():
                 control = self.chosen.get((table.table_id, number))
                 place = (table.table_id, number)
@@ -237,7 +237,7 @@ class Loader:
     def _load_data(self, fragment: int, control: Control, place: tuple[int, int]) -> Loaded:
         name = data_name(control.lcp_id, *place)
         self._store.arena.set_word(fragment, F_LCP_HAS_VAR, int(self._has_var(control, place[0])))
-        self._store.by_id[place[0]].reserve_index(fragment, control.fragments[place][0])
+        self._store.tables.by_id[place[0]].reserve_index(fragment, control.fragments[place][0])
         load = FragmentLoad(self._store.mem, fragment)
         for block in read_blocks(self._files, name, self._identity, control.lcp_id, *place):
             before = load.rows
@@ -261,7 +261,7 @@ class Loader:
 
         def target_of(definition: TableDefinition, number: int) -> int:
             # Skip tables dropped since, and fragments that are loaded from another checkpoint (F59).
-            table = self._store.by_id.get(definition.table_id)
+            table = self._store.tables.by_id.get(definition.table_id)
             is_wanted = self.chosen.get((definition.table_id, number)) is control
             return table.by_number[number] if is_wanted and table is not None else 0
 

@@ -13,7 +13,7 @@ from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_SCHEMA, TRANSACTIO
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.types_base import is_int
 from tidemark.engine.store.replay import Replay
-from tidemark.engine.store.schema_changes import is_change_of_columns, take_view
+from tidemark.engine.store.schema_changes import is_change_of_columns
 from tidemark.recovery.system_restart.load import run_parts
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ def _apply_schema(
     dropped = {change["drop"] for _, change in changes if "drop" in change}
     # Drops first: a table created later may have the name of one dropped before.
     for table_id in dropped:
-        table = store.by_id.get(table_id)
+        table = store.tables.by_id.get(table_id)
         if table is not None:
-            store.remove_table(table)
+            store.tables.remove(table)
     _apply_tablespaces(store, [change for epoch, change in changes if epoch > known_epoch])
     for epoch, change in changes:
         if "alter" in change:
@@ -104,9 +104,9 @@ def _apply_schema(
                 alter_table(store, definition, adopt)
         elif "create" in change and epoch > known_epoch:
             definition = definition_in(change)
-            store.next_table_id = max(store.next_table_id, definition.table_id + 1)
+            store.tables.next_id = max(store.tables.next_id, definition.table_id + 1)
             if definition.table_id not in dropped:
-                table = store.install_table(definition)
+                table = store.tables.install(definition)
                 if adopt is not None:
                     adopt(table)
 
@@ -115,7 +115,7 @@ def alter_table(store: Store, definition: TableDefinition, adopt: Adopt | None =
     """Change a table to the next version of its definition, unless it has that already. adopt: as in `apply_schema`.
     Raises: RedoDamaged.
     """
-    table = store.by_id.get(definition.table_id)
+    table = store.tables.by_id.get(definition.table_id)
     if table is not None and definition.version <= table.definition.version:
         return
     is_next = table is not None and definition.version == table.definition.version + 1
@@ -123,7 +123,7 @@ def alter_table(store: Store, definition: TableDefinition, adopt: Adopt | None =
         table.publish_definition(definition, ())  # its trees are built after the last operation
         return
     if table is not None and is_next and is_change_of_columns(table.definition, definition):
-        take_view(store, table, table.altered(definition))
+        store.tables.replace(table, table.altered(definition))
         return
     if table is None or not is_next or not table.is_change_of_partitions(definition):
         raise RedoDamaged(

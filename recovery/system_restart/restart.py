@@ -20,10 +20,9 @@ import logging
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidemark.engine.access.snapshot import Snapshots, version_words
+from tidemark.engine.access.snapshot import version_words
 from tidemark.engine.base.errors import (
     ForeignFile,
     LcpDamaged,
@@ -38,14 +37,10 @@ from tidemark.engine.log.geometry import FOLDER as REDO_FOLDER
 from tidemark.engine.log.geometry import Geometry, create_files, is_log_name, open_files
 from tidemark.engine.log.group import Position
 from tidemark.engine.log.reader import GroupRead, LogReader
-from tidemark.engine.log.redo import RedoLog
-from tidemark.engine.log.spool_files import SpoolFiles
 from tidemark.engine.memory.arena import Arena
 from tidemark.engine.store.replay import PartsOutOfMemory
 from tidemark.engine.store.store import Store
-from tidemark.engine.txn.delete_log import DeleteLog, delete_log_words
-from tidemark.engine.txn.epoch import EpochClock
-from tidemark.engine.txn.resources import first_txid_after
+from tidemark.engine.txn.delete_log import delete_log_words
 from tidemark.recovery.local_checkpoint.control import (
     Control,
     LogStart,
@@ -368,19 +363,27 @@ class Restart:
         options = self._options
         region = region_words(options, sysfile.undo_geometry) + version_words(options) + delete_log_words(options)
         arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes, region)
-        store = Store(arena, options, self._clock, self._files.failure, sysfile.hash_seed)
-        store.snapshots = Snapshots(store)
-        store.deletes = DeleteLog(arena, options) if options.delete_log_bytes else None
-        store.next_table_id = sysfile.next_table_id
+        # The incarnation of this opening, which the sysfile does not have yet.
+        identity = (sysfile.store, sysfile.incarnation + 1)
+        store = Store(
+            arena,
+            self._files,
+            options,
+            self._clock,
+            identity,
+            sysfile.geometry,
+            sysfile.hash_seed,
+            can_write=can_write,
+        )
+        store.tables.next_id = sysfile.next_table_id
         if self._disk is not None:
             self._disk.close()
-        disk = self._disk = DiskRestart(arena, self._files, self._clock, options, store, sysfile, can_write)
-        store.disk = disk.columns
+        disk = self._disk = DiskRestart(self._files, store, sysfile, can_write)
         disk.open(controls)
         if controls:
-            store.next_table_id = max(store.next_table_id, controls[0].next_table_id)
+            store.tables.next_id = max(store.tables.next_id, controls[0].next_table_id)
             for definition in controls[0].tables:
-                store.install_table(definition)
+                store.tables.install(definition)
         loader = Loader(store, self._files, sysfile.store, controls, parts, frozenset(self._damaged), self._progress)
         loader.prepare()
         loader.choose()
@@ -406,7 +409,7 @@ class Restart:
 
     def _build_indexes(self, store: Store) -> None:
         """Build the indexes; the report has their time if there are any."""
-        if any(table.definition.indexes for table in store.tables.values()):
+        if any(table.definition.indexes for table in store.tables.by_name.values()):
             self._phase("build indexes", build_indexes(store, self._progress))
 
     def _apply_schema(self, store: Store, loader: Loader, groups: list[GroupRead], known_epoch: int) -> None:
@@ -419,7 +422,7 @@ class Restart:
         self, store: Store, loader: Loader, groups: list[GroupRead], spooled: Spooled, disk: DiskRestart
     ) -> int:
         """Undo disk pages, then replay REDO: tables in memory in parallel, tables with disk columns by one thread."""
-        directory = store.directory()
+        directory = store.tables.directory()
         disk.undo(loader.disk_control, directory)
         disk.release()
         if disk.undone:
@@ -567,24 +570,14 @@ class Restart:
         # Until there are new checkpoints, the next restart needs all the log that this one needed (F59).
         if self._start < (start.lsn, start.sequence):
             start = LogStart(*self._start, "a restart: what the last one needed")
-        store.spools = SpoolFiles(self._files, (sysfile.store, sysfile.incarnation))
         # With one local checkpoint, the log is kept from its beginning: a second one may have been lost half-written.
         kept_from = (start.lsn, start.sequence) if len(controls) > 1 else (0, 1)
         store.spools.found(sweep_unreferred(self._files, reader, kept_from, groups))
         reader.close()
-        log = RedoLog(
-            self._files,
-            sysfile.geometry,
-            store.mem,
-            store.latch,
-            self._clock,
-            (sysfile.store, sysfile.incarnation),
-            Position(reader.next_sequence, reader.end_lsn, start.lsn, start.sequence),
-            partial(first_txid_after, store.mem),
-        )
-        log.set_tail(start.lsn, start.sequence, start.what)
-        log.extend_reach = keeper.extend_reach
-        store.attach(log, EpochClock(store.latch, log, sysfile.gci, store.failure), sysfile.incarnation)
+        position = Position(reader.next_sequence, reader.end_lsn, start.lsn, start.sequence)
+        store.resources.open(position, sysfile.gci, sysfile.incarnation)
+        store.log.set_tail(start.lsn, start.sequence, start.what)
+        store.log.extend_reach = keeper.extend_reach
         store.disk.restorable_epoch = lambda: keeper.restorable_epoch
         store.disk.declare_undo = lambda geometry: keeper.write(undo_geometry=geometry)
         report = self._report

@@ -68,7 +68,7 @@ class Through:
         """Check that disk pages can be reverted. UNDO records up to the filtered epoch may be missing, so the changes
         of a group of such an epoch cannot be undone (U3). cut: groups past the end. Raises: ValueOutOfRange.
         """
-        has_disk = any(table.format.has_disk for table in store.tables.values())
+        has_disk = any(table.format.has_disk for table in store.tables.by_name.values())
         if has_disk and any(group.epoch <= filtered_epoch for group in cut):
             raise ValueOutOfRange(
                 f"epoch {self.epoch} is before epoch {filtered_epoch}, up to which UNDO records of disk columns were"

@@ -293,9 +293,9 @@ def check_memory(
     is_live: the store has a log and users; otherwise it was only loaded for this check.
     """
     pin = object()
-    store.pin(pin)  # before the list is read: tables dropped later stay
+    store.users.pin(pin)  # before the list is read: tables dropped later stay
     try:
-        tables = list(store.tables.values())
+        tables = list(store.tables.by_name.values())
         total = sum(table.count() for table in tables)
         for table in tables:
             for number, fragment in table.by_number.items():
@@ -312,7 +312,7 @@ def check_memory(
     except MemoryExhausted as error:
         report.notes.append(f"disk columns were not verified to their end: {error.message}")
     finally:
-        store.unpin(pin)
+        store.users.unpin(pin)
 
 
 def _check_fragment(store: Store, fragment: int, where: str, report: CheckReport, is_live: bool) -> None:
@@ -373,7 +373,7 @@ def check_indexes(store: Store, table: Table, report: Callable[[str], None]) -> 
     """Check every index of a table, in slices that do not block writers for long; `report` gets each problem. The
     caller holds a pin.
     """
-    with store.schema_latch:
+    with store.schema.latch:
         table = table.newest
         defined = [each.name for each in table.definition.indexes for _ in kinds_of(each)]
         indexes = table.listed_indexes()
@@ -391,9 +391,9 @@ def _check_index(store: Store, table: Table, index: AnyIndex, report: Callable[[
     while True:
         # Rows of a dropped partition keep their entries until no reader uses it any more. Read this under the latch:
         # between the partition's publication and its entry in the list of kept partitions there is a sync.
-        with store.schema_latch:
+        with store.schema.latch:
             fragments = table.fragments
-            is_counted = not store.has_dropped_fragments(table)
+            is_counted = not store.users.has_dropped_fragments(table)
         if isinstance(index, StoredUnique):
             found = index.tree.check(store.failure.check, fragments)
         else:

@@ -49,7 +49,7 @@ def _pieces(
             room = max(2 * room, ST_SPACE - status)
             continue
         if count:
-            yield ScanBatch(out, offsets[:count], count)
+            yield ScanBatch(out, offsets[:count])
         if status == OK:
             return
 

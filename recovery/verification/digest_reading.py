@@ -86,7 +86,7 @@ class RangeReader:
                 if needs_disk:
                     batch = self._side.whole(name, batch, offsets)
                 else:
-                    batch = ScanBatch(batch.entries, offsets, chosen.size)
+                    batch = ScanBatch(batch.entries, offsets)
                 yield batch, places[chosen]
 
     def _key_places(self, batch: ScanBatch) -> Words:

@@ -170,7 +170,7 @@ class FragmentCheck:
         return False
 
     def _open_now(self) -> set[int]:
-        return {place.txid for place in self._store.open_now()}
+        return {place.txid for place in self._store.locks.open_now()}
 
     def _on_disk(self, page: int, found: PageVerdict) -> None:
         """Check that a clean page is the same on disk as in memory. A page that changes meanwhile is not judged."""

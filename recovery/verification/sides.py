@@ -74,7 +74,7 @@ class Side(ABC):
 
     def whole(self, name: str, batch: ScanBatch, chosen: Words) -> ScanBatch:
         """Read rows of a batch again, with disk parts. Shapes: chosen (rows,), image offsets."""
-        return ScanBatch(batch.entries, chosen, chosen.size)
+        return ScanBatch(batch.entries, chosen)
 
     def to_dict(self) -> dict[str, object]:
         """Return the side as plain values, for reports."""
@@ -120,7 +120,7 @@ class SnapshotSide(_StoreSide):
 
     def _pages(self, table: Table, fragment: int, with_disk: bool, first: int, stop: int) -> Iterator[ScanBatch]:
         part = snapshot_reads.fragment_scan(self.snapshot, table, fragment, with_disk)
-        part.begin_at(first)
+        part.continue_at(first << 16)
         while not part.is_end and part.page < stop:
             batch = part.next(min(SCAN_BATCH_ROWS, (stop - part.page) * table.arena.word(fragment, F_SLOTS)))
             if batch.count:
@@ -141,7 +141,7 @@ class ViewSide(_StoreSide):
         self.store = view.sysfile.store.hex()
         self.what = f"local checkpoint {view.lcp_id}"
         self._store: Store = view.store  # it must live as long as this side
-        self._tables = view.store.tables
+        self._tables = view.store.tables.by_name
 
     def scan(self, name: str, with_disk: bool, pages: PageRanges | None = None) -> Iterator[ScanBatch]:
         table = self._tables[name]

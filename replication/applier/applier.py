@@ -130,8 +130,8 @@ class Applier:
         self.exceptions_counts: dict[str, int] = {}
         self._verifiers: dict[int, EpochVerifier] = {}
         rows = 1 if not self.options.allow_batching else 1 << 40
-        wanted = IntakeOptions(site.server_id, store.seed, self.options.ignored, self.options.batch_bytes, rows)
-        self._intake = Intake(store.table, self.tables.before_columns, wanted)
+        wanted = IntakeOptions(site.server_id, store.tables.seed, self.options.ignored, self.options.batch_bytes, rows)
+        self._intake = Intake(store.tables.named, self.tables.before_columns, wanted)
         self._recover_mre()
 
     # --- one epoch transaction ---------------------------------------------------------------------
@@ -201,7 +201,7 @@ class Applier:
         memory_bytes = max(self.store.options.transaction_memory_bytes, MEMORY_BYTES_MIN)
         state = EpochState(source_id, epoch, self.mre.begin(), self.exceptions_counts, memory_bytes)
         self.passes.begin()
-        txn: Transaction = self.store.begin()
+        txn: Transaction = self.store.transactions.begin()
         try:
             run = self._run_passes(txn, transaction, state, items)
             for server_id, at, logger_id in run.statuses:
@@ -209,7 +209,7 @@ class Applier:
                 if server_id != source_id:
                     write_position(txn, server_id, at, logger_id)
             write_own_position(txn, epoch, transaction)
-            txn.commit(self.store.waits_for_disk)
+            txn.commit(self.store.resources.waits_for_disk)
         except BaseException:
             txn.rollback()
             raise
@@ -219,7 +219,9 @@ class Applier:
         while True:
             if self.passes.state is not Pass.NORMAL and state.tracker is None:
                 anew = iter(lambda: self._intake.batches(transaction, only_keys=True), None)  # each item: a new reading
-                state.tracker = track(chain([items], anew), state.memory_bytes // 2, state.source_id, self.store.seed)
+                state.tracker = track(
+                    chain([items], anew), state.memory_bytes // 2, state.source_id, self.store.tables.seed
+                )
                 for ids in state.marked:
                     state.tracker.mark(ids)
                 items = self._intake.batches(transaction)

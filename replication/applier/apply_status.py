@@ -63,7 +63,7 @@ class Positions:
     def note(self, row: StatusRow) -> None:
         """Store the position after a schema change. As durable on return as a commit."""
         table = made_table(self._store, NDB_APPLY_STATUS)
-        with one_transaction(self._store, NO_LOGGING, waits_for_disk=self._store.waits_for_disk) as txn:
+        with one_transaction(self._store, NO_LOGGING, waits_for_disk=self._store.resources.waits_for_disk) as txn:
             write(txn, table, row)
 
     def clear(self) -> None:
@@ -100,12 +100,12 @@ class Positions:
 
 def applied_epochs(store: Store) -> dict[int, int]:
     """Return the epoch by server id, as committed. Raises: NoSuchTable without the table."""
-    return {row["server_id"]: row["epoch"] for row in rows_of(store.table(NDB_APPLY_STATUS))}
+    return {row["server_id"]: row["epoch"] for row in rows_of(store.tables.named(NDB_APPLY_STATUS))}
 
 
 def applied_epoch(store: Store, server_id: int) -> int:
     """Return the epoch of one server, as committed; 0 without a row. Raises: NoSuchTable without the table."""
-    table = store.table(NDB_APPLY_STATUS)
+    table = store.tables.named(NDB_APPLY_STATUS)
     entry = read_entry(None, table, server_id)
     if entry is None:
         return 0
@@ -115,7 +115,7 @@ def applied_epoch(store: Store, server_id: int) -> int:
 
 def write_row(txn: Transaction, server_id: int, epoch: int, name: str = "", start: int = 0, end: int = 0) -> None:
     """Write the epoch up to which a server is applied, and its position in the server's log if it is known."""
-    write(txn, txn.store.table(NDB_APPLY_STATUS), StatusRow(server_id, epoch, name, start, end))
+    write(txn, txn.store.tables.named(NDB_APPLY_STATUS), StatusRow(server_id, epoch, name, start, end))
 
 
 def write_position(txn: Transaction, server_id: int, epoch: int, logger_id: int) -> None:
@@ -136,5 +136,5 @@ def write_own_position(txn: Transaction, epoch: int, transaction: EpochTransacti
 
 def committed_in(store: Store, server_id: int) -> int:
     """Return the own epoch in which the row of a server was last written."""
-    entry = read_entry(None, store.table(NDB_APPLY_STATUS), server_id)
+    entry = read_entry(None, store.tables.named(NDB_APPLY_STATUS), server_id)
     return 0 if entry is None else int(entry[1])

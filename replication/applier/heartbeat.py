@@ -27,12 +27,12 @@ HEARTBEAT_TABLE: Final = TableDefinition(
 
 
 def _table(store: Store) -> Table:
-    found = store.tables.get(HEARTBEAT)
+    found = store.tables.by_name.get(HEARTBEAT)
     if found is None:
         try:
             return store.create_table(HEARTBEAT_TABLE)
         except TableExists:  # an applier has created it meanwhile
-            found = store.tables[HEARTBEAT]
+            found = store.tables.by_name[HEARTBEAT]
     return found
 
 
@@ -48,7 +48,7 @@ def beat(store: Store, server_id: int) -> None:
 
 def newest(store: Store, server_id: int) -> int | None:
     """Return the wall time in the row of a site, in microseconds; it differs after each write. None without a row."""
-    table = store.tables.get(HEARTBEAT)
+    table = store.tables.by_name.get(HEARTBEAT)
     rows = () if table is None else rows_of(table)
     return next((int(row["wall_us"]) for row in rows if row["server_id"] == server_id), None)
 
@@ -57,7 +57,7 @@ def ages(store: Store) -> dict[int, float]:
     """Return, by server id, the seconds since the row of each site was written; empty without the table. The site's
     clock set the time in the row, and this site's clock measures its age.
     """
-    table = store.tables.get(HEARTBEAT)
+    table = store.tables.by_name.get(HEARTBEAT)
     if table is None:
         return {}
     now_us = store.clock.wall_us()

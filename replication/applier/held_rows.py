@@ -59,7 +59,7 @@ class HeldRows:
         self._txn = txn
         self._source_id = source_id
         self._take_out = take_out
-        self._keys = KeySet(txn.store.seed, memory_limit_bytes)
+        self._keys = KeySet(txn.store.tables.seed, memory_limit_bytes)
         self._left_bytes = memory_limit_bytes
         self._batches: dict[int, list[tuple[ChangeBatch, Operation]]] = {}
 

@@ -105,7 +105,7 @@ class OnePass:
         self.counters = counters
         self.epoch = epoch
         self.state = state
-        self.refreshed = KeySet(store.seed, epoch.memory_bytes // 4)
+        self.refreshed = KeySet(store.tables.seed, epoch.memory_bytes // 4)
         self.held = HeldRows(txn, epoch.source_id, epoch.memory_bytes // 4, self._take_out)
         self.statuses: list[tuple[int, int, int]] = []  # server id, epoch, id of the server named as logger
         self.has_conflict = False
@@ -340,7 +340,7 @@ class OnePass:
     ) -> None:
         plan = applied.setup.exceptions
         assert plan is not None
-        table = self.store.table(plan.exceptions.name)
+        table = self.store.tables.named(plan.exceptions.name)
         count = self.epoch.counts.get(batch.table.name, 0)
         self.epoch.counts[batch.table.name] = count + batch.rows
         conflicts = ConflictBatch(

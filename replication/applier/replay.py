@@ -58,7 +58,9 @@ class EpochReplay:
         """`make_room` is called between transactions; its argument is True after one found no room in a log."""
         self._store = store
         self._make_room = make_room
-        self._intake = Intake(store.table, _key_of, IntakeOptions(NO_SERVER, store.seed, with_places=True))
+        self._intake = Intake(
+            store.tables.named, _key_of, IntakeOptions(NO_SERVER, store.tables.seed, with_places=True)
+        )
         self._run: AuthoredTransaction | None = None
         self._done = 0  # rows of the current epoch whose transactions have committed
         self.rows = 0
@@ -125,7 +127,7 @@ class EpochReplay:
             changes = apply_statement(store, statement.database, statement.text, 0 if author == source_id else author)
         except Rejected as error:
             raise located(error, statement.start) from error
-        if changes and NDB_SCHEMA in store.tables:
+        if changes and NDB_SCHEMA in store.tables.by_name:
             for before, entry in zip(
                 dropped, schema_entries_of(store, statement.database, statement.text), strict=True
             ):
@@ -193,7 +195,7 @@ class _Authors:
         """The author of reflected changes, which have the primary's own id: the other site, if the primary has applied
         only one; else the largest author.
         """
-        known = applied_epochs(self._store) if NDB_APPLY_STATUS in self._store.tables else {}
+        known = applied_epochs(self._store) if NDB_APPLY_STATUS in self._store.tables.by_name else {}
         others = [server_id for server_id in known if server_id != self._own_id]
         return min(others[0], AUTHOR_MASK) if len(others) == 1 else AUTHOR_MASK
 
@@ -205,7 +207,7 @@ class AuthoredTransaction:
         self.author = author
         self.rows = 0
         self._store = store
-        self.txn: Transaction = store.begin()
+        self.txn: Transaction = store.transactions.begin()
         memory_bytes = max(store.options.transaction_memory_bytes, MEMORY_BYTES_MIN)
         self.held = HeldRows(self.txn, author, memory_bytes // 4)
         self._left_bytes = memory_bytes // 4

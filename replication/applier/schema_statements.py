@@ -62,7 +62,7 @@ def apply_statement(store: Store, database: str, text: str, author: int = 0) -> 
     """
     statements = [each for each in parse(text, database) if not isinstance(each, s.NoEffect)]
     _refuse_circle(statements, text)
-    with store.authored(author):
+    with store.schema.authored(author):
         return sum(_execute(store, each) for each in _renamed_already(store, statements))
 
 
@@ -73,7 +73,7 @@ def schema_entries_of(store: Store, database: str, text: str) -> list[SchemaStat
         name = s.table_of(each)
         if not name or is_local(name):
             continue
-        now = store.tables.get(each.to if isinstance(each, s.RenameTable) else name)
+        now = store.tables.by_name.get(each.to if isinstance(each, s.RenameTable) else name)
         number, version = (0, 0) if now is None else (now.definition.table_id, now.definition.version)
         operation = _OPERATIONS.get(type(each), SchemaOperation.ALTER_TABLE)
         found.append(SchemaStatement(name.partition(".")[0], text, name, operation, number, version))
@@ -105,7 +105,9 @@ def _renamed_already(store: Store, statements: list[s.Statement]) -> list[s.Stat
     renamed = {
         each.table: each.to
         for each in statements
-        if isinstance(each, s.RenameTable) and each.table not in store.tables and each.to in store.tables
+        if isinstance(each, s.RenameTable)
+        and each.table not in store.tables.by_name
+        and each.to in store.tables.by_name
     }
     return [
         replace(each, table=renamed[each.table])
@@ -132,7 +134,7 @@ def _execute(store: Store, statement: s.Statement) -> int:
 
 
 def _definition(store: Store, name: str) -> TableDefinition:
-    found = store.tables.get(name)
+    found = store.tables.by_name.get(name)
     if found is None:
         raise NoSuchTable(
             f"table {name} does not exist here, but the source alters it; copy it from the source", table=name
@@ -162,7 +164,7 @@ def as_new(definition: TableDefinition) -> TableDefinition:
 
 def _create(store: Store, statement: s.CreateTable) -> int:
     wanted = as_new(statement.definition)
-    found = store.tables.get(wanted.name)
+    found = store.tables.by_name.get(wanted.name)
     changes = 0
     if found is None:
         try:
@@ -196,7 +198,7 @@ def _definition_bytes(definition: TableDefinition) -> bytes:
 
 
 def _drop(store: Store, name: str) -> int:
-    if name not in store.tables:
+    if name not in store.tables.by_name:
         return 0
     store.drop_table(name)
     return 1
@@ -205,7 +207,7 @@ def _drop(store: Store, name: str) -> int:
 def _rename(store: Store, statement: s.RenameTable) -> int:
     if is_local(statement.to):
         raise Unsupported(f"table {statement.table} cannot get the name {statement.to} of a system table")
-    if statement.table not in store.tables and statement.to in store.tables:
+    if statement.table not in store.tables.by_name and statement.to in store.tables.by_name:
         return 0
     _definition(store, statement.table)
     change_columns(store, statement.table, lambda before: with_name(before, statement.to))

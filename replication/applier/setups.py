@@ -96,5 +96,7 @@ class AppliedTables:
 
     def _definitions(self, name: str) -> dict[str, TableDefinition]:
         """Return the definitions of the tables that may be the exceptions table of this one."""
-        found = (self._store.tables.get(name + suffix) for suffix in (EXCEPTIONS_SUFFIX, EXCEPTIONS_SUFFIX.lower()))
+        found = (
+            self._store.tables.by_name.get(name + suffix) for suffix in (EXCEPTIONS_SUFFIX, EXCEPTIONS_SUFFIX.lower())
+        )
         return {table.name: table.definition for table in found if table is not None}

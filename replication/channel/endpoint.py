@@ -356,7 +356,7 @@ class Endpoint:
         if peer is not None and any(compares_epochs(row.conflict_fn) for row in peer[0]):
             self.has_epoch_peer = True
         rows = self.replication_rows()
-        tables = {name: table.definition for name, table in list(self.store.tables.items())} if rows else {}
+        tables = {name: table.definition for name, table in list(self.store.tables.by_name.items())} if rows else {}
         with self._mutex:
             names = list(self.channels)
         check_functions(tables, rows, self.settings, names, peer)

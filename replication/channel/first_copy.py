@@ -95,7 +95,7 @@ def copy_of(store: Store, wanted: Filter, reach: Callable[[int], None]) -> Gener
 
     Raises: SnapshotTooOld if writers have changed more than `snapshot_memory` holds, LimitExceeded, StoreFailed.
     """
-    snapshot = store.snapshots.begin(store, Snapshot)
+    snapshot = store.snapshots.begin(Snapshot)
     try:
         names = sorted(name for name in snapshot.by_name if not is_system_table(name) and wanted.takes_table(name))
         tables = [snapshot.table_of(name) for name in names]
@@ -132,9 +132,9 @@ def _positions(snapshot: Snapshot) -> tuple[tuple[int, int], ...]:
 # --- at the replica -------------------------------------------------------------------------------
 def _marked(store: Store) -> list[tuple[int, str]]:
     """Return (source, table) for every table that a copy is creating, or an interrupted one has left."""
-    if TIDEMARK_FIRST_COPY not in store.tables:
+    if TIDEMARK_FIRST_COPY not in store.tables.by_name:
         return []
-    return [(row["source_id"], row["table_name"]) for row in rows_of(store.table(TIDEMARK_FIRST_COPY))]
+    return [(row["source_id"], row["table_name"]) for row in rows_of(store.tables.named(TIDEMARK_FIRST_COPY))]
 
 
 def is_interrupted(store: Store) -> bool:
@@ -168,9 +168,9 @@ class CopyTarget:
 
     def _drop(self, names: Iterable[str]) -> None:
         # With the source as author, or the drop would go back to the source in a circle.
-        with self.store.authored(self._source_id):
+        with self.store.schema.authored(self._source_id):
             for name in names:
-                if name in self.store.tables:
+                if name in self.store.tables.by_name:
                     self.store.drop_table(name)
 
     def _left(self) -> list[str]:
@@ -195,7 +195,7 @@ class CopyTarget:
 
     def _make_tables(self) -> None:
         self._is_made = True
-        there = sorted(name for name in self._tables if name in self.store.tables)
+        there = sorted(name for name in self._tables if name in self.store.tables.by_name)
         self._check_replaced(there)
         table = made_table(self.store, TIDEMARK_FIRST_COPY)
         positions = made_table(self.store, NDB_APPLY_STATUS)
@@ -221,7 +221,7 @@ class CopyTarget:
         """
         follows, own = self._follows, {}
         for name in there:
-            counts = _rows_by_author(self.store.table(name))
+            counts = _rows_by_author(self.store.tables.named(name))
             follows = follows or self._source_id in counts
             if counts.get(0) and name != HEARTBEAT:
                 own[name] = counts[0]
@@ -240,7 +240,7 @@ class CopyTarget:
             )
 
     def _insert(self, item: CopiedRows) -> None:
-        table = self.store.table(item.table)
+        table = self.store.tables.named(item.table)
         self._run(self._source_id, self._source_id, lambda txn: insert_many(txn, table, item.rows))
         self._done += item.rows.num_rows
         if self._progress is not None:

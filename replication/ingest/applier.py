@@ -146,7 +146,7 @@ class Applier:
             return
         whole, count = self._whole, self._whole_transactions
         self._whole, self._whole_place, self._whole_transactions = _Runs(), None, 0
-        txn: Transaction = self._store.begin()
+        txn: Transaction = self._store.transactions.begin()
         try:
             rows = self._apply(txn, whole)
             self._finish(txn, self.source_position.after(place, count, rows))
@@ -169,7 +169,7 @@ class Applier:
         """Apply the rows of a large transaction that have arrived, in a transaction of its own."""
         if self._large is None:
             self.flush()
-            self._large = self._store.begin()
+            self._large = self._store.transactions.begin()
         current, self._current = self._current, _Runs()
         self._large_rows += self._apply(self._large, current)
 
@@ -182,7 +182,7 @@ class Applier:
 
     def _finish(self, txn: Transaction, source_position: SourcePosition) -> None:
         source_position.write(txn)
-        txn.commit(self._store.waits_for_disk)
+        txn.commit(self._store.resources.waits_for_disk)
         self.source_position = source_position
 
     def _commit(self, place: Place, is_transaction: bool) -> None:
@@ -273,7 +273,7 @@ class Applier:
                 raise schema.refused(error, step.text, step.origin) from error
 
     def _alone(self, work: Callable[[Transaction], int], place: Place) -> None:
-        txn: Transaction = self._store.begin()
+        txn: Transaction = self._store.transactions.begin()
         try:
             rows = work(txn)
             self._finish(txn, self.source_position.after(place, 1, rows))

@@ -117,7 +117,7 @@ class Copy:
         made = [(name, self._definition(name)) for name in names]
         left = (begun.copied or "").splitlines()
         for name in names:
-            if name in self._store.tables and name not in left:
+            if name in self._store.tables.by_name and name not in left:
                 raise TableExists(
                     f"table {name} exists in the store; leave it out with a filter, begin at a position, or drop it if"
                     " its rows are not needed",
@@ -125,7 +125,7 @@ class Copy:
                 )
         replace(begun, file=at[0], position=at[1], copied="\n".join({*left, *names})).save(self._store)
         for name in left:
-            if name in self._store.tables:
+            if name in self._store.tables.by_name:
                 self._db.drop_table(name)
         tables = SourceTables(self._store, self._db)
         known = tables.read([*self._databases(), *(statement for _, statement in made)])[1]
@@ -224,7 +224,7 @@ class Copy:
             ]
             batch = pa.RecordBatch.from_arrays(arrays, names=names)
             with one_transaction(self._store) as txn:
-                insert_many(txn, self._store.table(definition.name), batch)
+                insert_many(txn, self._store.tables.named(definition.name), batch)
             self._progress(count)
 
 

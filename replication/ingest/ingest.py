@@ -167,7 +167,7 @@ class Ingest:
         SchemaInvalid.
         """
         server_id = check_settings(self._address.shown, client.variables(), self._options.server_id)
-        if INGEST not in self._store.tables:
+        if INGEST not in self._store.tables.by_name:
             try:
                 self._db.create_table(INGEST, INGEST_TABLE.columns, INGEST_TABLE.primary_key)
             except TableExists:

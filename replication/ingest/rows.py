@@ -172,7 +172,7 @@ class RowApplier:
         LimitExceeded.
         """
         try:
-            table = self._store.table(found.name)
+            table = self._store.tables.named(found.name)
         except NoSuchTable as error:
             raise NoSuchTable(
                 f"{origin.text}: the store has no table {found.name}; begin with a copy, or leave it out by a filter",

@@ -137,7 +137,7 @@ def _like(step: s.Statement, store: Store) -> list[s.Statement]:
     """Return CREATE TABLE … LIKE as the steps that create a table with the definition of the other table."""
     if not isinstance(step, s.CreateLike):
         return [step]
-    there = store.table(step.like).definition
+    there = store.tables.named(step.like).definition
     made = replace(as_new(replace(there, name=step.table)), indexes=there.indexes)
     return [*_split(s.CreateTable(made, step.may_exist)), step]
 
@@ -236,12 +236,12 @@ def has_happened(step: s.Statement, store: Store) -> bool:
     if isinstance(step, s.CreateTable):
         return _is_made(step.definition, store)
     if isinstance(step, s.DropTable):
-        return step.table not in store.tables
+        return step.table not in store.tables.by_name
     if isinstance(step, s.RenameTable):
-        return step.table not in store.tables
-    if not isinstance(step, s.TableChange) or step.table not in store.tables:
+        return step.table not in store.tables.by_name
+    if not isinstance(step, s.TableChange) or step.table not in store.tables.by_name:
         return False
-    table = store.table(step.table)
+    table = store.tables.named(step.table)
     columns = {column.name for column in table.definition.columns}
     if isinstance(step, s.AddColumn):
         return step.column.name in columns
@@ -256,9 +256,9 @@ def has_happened(step: s.Statement, store: Store) -> bool:
 
 
 def _is_made(definition: TableDefinition, store: Store) -> bool:
-    if definition.name not in store.tables:
+    if definition.name not in store.tables.by_name:
         return False
-    there = store.table(definition.name).definition
+    there = store.tables.named(definition.name).definition
     return (there.columns, there.primary_key) == (definition.columns, definition.primary_key)
 
 
@@ -270,9 +270,9 @@ def check(steps: Sequence[s.Statement], store: Store, session: Session) -> None:
             continue
         before = known.get(step.table)
         if before is None:
-            if step.table not in store.tables:
+            if step.table not in store.tables.by_name:
                 continue  # made by this statement, or missing: then the step says so
-            before = store.table(step.table).definition
+            before = store.tables.named(step.table).definition
         known[step.to if isinstance(step, s.RenameTable) else step.table] = _checked(step, before, store, session)
 
 
@@ -323,7 +323,7 @@ def _with_change(step: s.ChangeColumn, before: TableDefinition, store: Store, se
     if wanted.type != there.type:
         after = with_wider_column(after, wanted.name, wanted.type)
     if step.served is not None:
-        now = store.table(_name_here(before, store))
+        now = store.tables.named(_name_here(before, store))
         column = now.definition.columns[before.position(wanted.name)]
         check_kept(now, column, step, session)
     default = _default_of(wanted, there)
@@ -333,7 +333,7 @@ def _with_change(step: s.ChangeColumn, before: TableDefinition, store: Store, se
 
 def _name_here(definition: TableDefinition, store: Store) -> str:
     """Return the name of a table before the renames of the statement."""
-    return next(name for name, each in store.tables.items() if each.definition.table_id == definition.table_id)
+    return next(name for name, each in store.tables.by_name.items() if each.definition.table_id == definition.table_id)
 
 
 def _default_of(wanted: Column, there: Column) -> Any:
@@ -359,11 +359,11 @@ def make(step: s.Statement, db: Schema, store: Store, session: Session = PLAIN) 
     if isinstance(step, s.CreateTable):
         _create(step, db, store)
     elif isinstance(step, DropDatabase):
-        for name in sorted(store.tables):
+        for name in sorted(store.tables.by_name):
             if name.startswith(step.database + ".") and step.wanted.wants(name):
                 db.drop_table(name)
     elif isinstance(step, s.DropTable):
-        if not (step.may_be_missing and step.table not in store.tables):
+        if not (step.may_be_missing and step.table not in store.tables.by_name):
             db.drop_table(step.table)
     elif isinstance(step, s.RenameTable):
         db.rename(step.table, step.to)
@@ -376,16 +376,16 @@ def make(step: s.Statement, db: Schema, store: Store, session: Session = PLAIN) 
     elif isinstance(step, s.ChangeColumn):
         _change(step, db, store)
     elif isinstance(step, s.SetDefault):
-        db.set_default(step.table, step.column, _default(step, store.table(step.table).definition, session))
+        db.set_default(step.table, step.column, _default(step, store.tables.named(step.table).definition, session))
     elif isinstance(step, s.CreateIndex):
         index = step.index
         db.create_index(step.table, index.name, index.columns, index.is_unique, ordered=index.is_ordered)
     elif isinstance(step, s.DropIndex):
         # An index over prefixes of values was never created here.
-        if any(index.name == step.index for index in store.table(step.table).definition.indexes):
+        if any(index.name == step.index for index in store.tables.named(step.table).definition.indexes):
             db.drop_index(step.table, step.index)
     elif isinstance(step, s.AddPartition):
-        definition = store.table(step.table).definition
+        definition = store.tables.named(step.table).definition
         db.add_partition(step.table, step.partition, typed_bound(definition, step.bound, session))
     elif isinstance(step, s.DropPartition):
         db.drop_partition(step.table, step.partition)
@@ -393,13 +393,13 @@ def make(step: s.Statement, db: Schema, store: Store, session: Session = PLAIN) 
 
 def truncate(step: Truncate, txn: Transaction) -> int:
     """Delete all rows of a table; return their number."""
-    table = txn.store.table(step.table)
+    table = txn.store.tables.named(step.table)
     return delete_where(txn, table, ~col(table.definition.primary_key[0]).is_null())
 
 
 def _create(step: s.CreateTable, db: Schema, store: Store) -> None:
     definition = step.definition
-    if step.may_exist and definition.name in store.tables:
+    if step.may_exist and definition.name in store.tables.by_name:
         return
     db.create_table(definition.name, definition.columns, definition.primary_key, definition.partition)
 
@@ -413,7 +413,7 @@ def _column(definition: TableDefinition, name: str) -> Column:
 
 def _change(step: s.ChangeColumn, db: Schema, store: Store) -> None:
     wanted = step.column
-    there = _column(store.table(step.table).definition, wanted.name)
+    there = _column(store.tables.named(step.table).definition, wanted.name)
     if wanted.type != there.type:
         db.widen_column(step.table, wanted.name, wanted.type)
     default = _default_of(wanted, there)

@@ -86,7 +86,7 @@ class SourcePosition:
     def write(self, txn: Transaction) -> None:
         """Write the row in a transaction."""
         row: dict[str, Any] = {column.name: getattr(self, column.name) for column in INGEST_TABLE.columns}
-        write(txn, txn.store.table(INGEST), row)
+        write(txn, txn.store.tables.named(INGEST), row)
 
     def save(self, store: Store) -> None:
         """Write the row in a transaction of its own. Durable on return, whatever the store's durability."""
@@ -96,9 +96,9 @@ class SourcePosition:
 
 def read_source_position(store: Store, source: str) -> SourcePosition | None:
     """Return the row of a source, None without one. Raises: PeerRefused if the table has another definition."""
-    if INGEST not in store.tables:
+    if INGEST not in store.tables.by_name:
         return None
-    table = store.table(INGEST)
+    table = store.tables.named(INGEST)
     names = [column.name for column in INGEST_TABLE.columns]
     if [(column.name, column.type) for column in table.definition.columns] != [
         (column.name, column.type) for column in INGEST_TABLE.columns

@@ -73,9 +73,9 @@ class SourceTables:
 
     def of(self, name: str) -> SourceTable:
         """Return what is known of a table or database; `UNKNOWN` for a table that is another than the row's."""
-        if INGEST_TABLES not in self._store.tables:
+        if INGEST_TABLES not in self._store.tables.by_name:
             return UNKNOWN
-        row = get_committed(self._store.table(INGEST_TABLES), name)
+        row = get_committed(self._store.tables.named(INGEST_TABLES), name)
         if row is None or row.table_id != self._id_of(name):
             return UNKNOWN
         types = {
@@ -98,7 +98,7 @@ class SourceTables:
             typed.append(_typed(step, now(step.table)) if isinstance(step, s.TableChange) else step)
             if isinstance(step, (s.CreateTable, s.CreateLike)):
                 name = step.definition.name if isinstance(step, s.CreateTable) else step.table
-                if name in self._store.tables and changed.get(name, UNKNOWN) is not None:
+                if name in self._store.tables.by_name and changed.get(name, UNKNOWN) is not None:
                     continue  # IF NOT EXISTS
                 of_database = now(name.partition(".")[0]).charset
                 changed[name] = now(step.like) if isinstance(step, s.CreateLike) else _made(step, of_database)
@@ -116,7 +116,7 @@ class SourceTables:
         """Write rows in a transaction. Their tables exist; the table of the rows does, after `make_room`."""
         if not changed:
             return
-        table = self._store.table(INGEST_TABLES)
+        table = self._store.tables.named(INGEST_TABLES)
         for name, known in changed.items():
             number = self._id_of(name)
             if known is None or number is None:
@@ -131,7 +131,7 @@ class SourceTables:
 
     def make_room(self) -> None:
         """Create the table of the rows if it is missing. Durable on return."""
-        if INGEST_TABLES not in self._store.tables:
+        if INGEST_TABLES not in self._store.tables.by_name:
             try:
                 self._db.create_table(INGEST_TABLES, INGEST_TABLES_TABLE.columns, INGEST_TABLES_TABLE.primary_key)
             except TableExists:
@@ -145,8 +145,8 @@ class SourceTables:
 
     def forget(self) -> None:
         """Delete all rows: a statement was skipped, and what it did at the source is not known. Durable on return."""
-        if INGEST_TABLES in self._store.tables:
-            table = self._store.table(INGEST_TABLES)
+        if INGEST_TABLES in self._store.tables.by_name:
+            table = self._store.tables.named(INGEST_TABLES)
             with one_transaction(self._store, waits_for_disk=True) as txn:
                 delete_where(txn, table, ~col("name").is_null())
 
@@ -154,7 +154,7 @@ class SourceTables:
         """Return the number that the row of a table has; None without a table."""
         if "." not in name:
             return 0
-        table = self._store.tables.get(name)
+        table = self._store.tables.by_name.get(name)
         return None if table is None else table.definition.table_id
 
 

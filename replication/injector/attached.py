@@ -109,7 +109,7 @@ class AttachedBinlog:
         if completed is None:
             made_table(store, NDB_APPLY_STATUS)
             made_table(store, NDB_SCHEMA)
-        settings_table = store.tables.get(NDB_REPLICATION)
+        settings_table = store.tables.by_name.get(NDB_REPLICATION)
         for fault in [] if settings_table is None else verify(settings_table.definition):
             _log.warning("%s; the defaults are used", fault.text)
         self.has_index = completed is None and self._values["log_binlog_index"]  # rows of `ndb_binlog_index`
@@ -125,8 +125,8 @@ class AttachedBinlog:
             self._find_gap(is_apart, seam_epoch)
         self._follower = follower
         capture(store, self.rules)
-        store.followers["binlog"] = call_owner(self.reach)
-        store.follower_holds_log = call_owner(self._holds_log)
+        store.room.followers["binlog"] = call_owner(self.reach)
+        store.room.follower_holds_log = call_owner(self._holds_log)
         # The primary of a node group may still be in the epoch of the last group in this node's log.
         self._write_epochs(store.epochs.current - 1 if completed is None else newest_epoch, store.log.durable_lsn)
         self.rows.begin(completed is not None)
@@ -134,7 +134,7 @@ class AttachedBinlog:
     # --- opening ----------------------------------------------------------------------------------
     def _status_plans(self) -> TablePlans:
         """Return the plans of `ndb_apply_status`, which the primary of a group creates when it begins to lead."""
-        table = self._store.tables.get(NDB_APPLY_STATUS)
+        table = self._store.tables.by_name.get(NDB_APPLY_STATUS)
         return self.rules.plans(RowFormat(NDB_APPLY_STATUS_TABLE) if table is None else table.format)
 
     def _prepare(self, is_new: bool, is_copied: bool) -> bool:
@@ -180,7 +180,7 @@ class AttachedBinlog:
             self.incident(f"epochs were lost after epoch {tail.epoch}; copy the replica anew")
         elif tail.epoch:
             self.incident(f"changes were not logged after epoch {tail.epoch}; copy the replica anew")
-        elif self._store_epoch and not all(map(is_system_table, list(self._store.tables))):
+        elif self._store_epoch and not all(map(is_system_table, list(self._store.tables.by_name))):
             # A store with system tables only has lost nothing: a crash ended the opening that created them.
             self.incident(f"changes up to epoch {newest} were made before the store had a binlog")
         written = self._injector.write_empty(newest)
@@ -281,7 +281,7 @@ class AttachedBinlog:
             self._values.update(values)
             self.writer.options = WriterOptions.of(self._values)
             self._injector.options = self._injector_options()
-            status = self._store.tables.get(NDB_APPLY_STATUS)
+            status = self._store.tables.by_name.get(NDB_APPLY_STATUS)
             if name in ("log_apply_status", "log_orig") and status is not None:
                 # These options decide how this one table is logged, from the next epoch on.
                 capture(self._store, self.rules, [status])
@@ -299,7 +299,7 @@ class AttachedBinlog:
 
     def set_up(self, definition: TableDefinition) -> None:
         """Log a table by its row of `mysql.ndb_replication` from now on, as after an opening."""
-        table = self._store.tables.get(definition.name)
+        table = self._store.tables.by_name.get(definition.name)
         if table is not None:
             with self.turn:
                 capture(self._store, self.rules, [table])

@@ -89,14 +89,14 @@ class KeptBinlog:
         endpoint = self._endpoint
         values = endpoint.opened.values
         own_id = endpoint.site.server_id
-        status = endpoint.store.tables.get(NDB_APPLY_STATUS)
+        status = endpoint.store.tables.by_name.get(NDB_APPLY_STATUS)
         has_applied = status is not None and any(row["server_id"] != own_id for row in rows_of(status))
         if has_applied and not values["log_replica_updates"]:
             return False
         if not values["log_rows"] or values["row_slice_count"] > 1:
             return False
         rules = endpoint.log().rules
-        tables = [table.definition for table in list(endpoint.store.tables.values())]
+        tables = [table.definition for table in list(endpoint.store.tables.by_name.values())]
         return not endpoint.replication_rows() or all(
             rules.rule_of(each).rule is not None for each in tables if not is_system_table(each.name)
         )

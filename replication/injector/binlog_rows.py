@@ -174,7 +174,7 @@ def definitions_in(store: Store) -> Callable[[str], TableDefinition | None]:
     """Return a function that gives the current definition of a table of an open store by name."""
 
     def definition_of(name: str) -> TableDefinition | None:
-        found = store.tables.get(name)
+        found = store.tables.by_name.get(name)
         return None if found is None else found.definition
 
     return definition_of

@@ -181,10 +181,10 @@ class PendingSystemRows:
             _log.warning("rows of purged files stay in ndb_binlog_index: %s", error)
 
     def _write_schema(self) -> None:
-        if self._store.refusal is not None:
+        if self._store.resources.refusal is not None:
             self._has_followed = True
             return
-        if NDB_SCHEMA not in self._store.tables:
+        if NDB_SCHEMA not in self._store.tables.by_name:
             return  # a node that has just begun to lead has not created it yet
         try:
             if self._has_followed and self._schema:
@@ -201,7 +201,7 @@ class PendingSystemRows:
 
     def _drop_written(self) -> None:
         """Drop the pending rows that the previous primary has written."""
-        written = {(row["db"], row["name"]): row["epoch"] for row in rows_of(self._store.table(NDB_SCHEMA))}
+        written = {(row["db"], row["name"]): row["epoch"] for row in rows_of(self._store.tables.named(NDB_SCHEMA))}
         with self._guard:
             for name, row in list(self._schema.items()):
                 if written.get((row.db, row.name), 0) >= row.epoch:

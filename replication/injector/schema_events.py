@@ -223,6 +223,6 @@ def write_schema_row(store: Store, row: SchemaRow) -> None:
     """
     if max(len(row.db), len(row.name)) > NAME_BYTES:
         return
-    table = store.table(NDB_SCHEMA)
-    with one_transaction(store, NO_LOGGING, waits_for_disk=store.waits_for_disk) as txn:
+    table = store.tables.named(NDB_SCHEMA)
+    with one_transaction(store, NO_LOGGING, waits_for_disk=store.resources.waits_for_disk) as txn:
         row_operations.write(txn, table, vars(row))

@@ -167,7 +167,7 @@ def capture(store: Store, rules: TableRules, tables: Iterable[Table] | None = No
     """Make operations on `tables` (None: on all) write to the store's log the images that a binlog by these rules
     needs. The caller keeps the rules alive.
     """
-    store.follows_log = True
-    store.capture_of = call_owner(rules.capture_of)
-    for table in list(store.tables.values()) if tables is None else tables:
+    store.resources.follows_log = True
+    store.tables.capture_of = call_owner(rules.capture_of)
+    for table in list(store.tables.by_name.values()) if tables is None else tables:
         set_capture(table, rules.capture_of(table.definition))

@@ -217,9 +217,9 @@ class Life:
         if node is None or epoch <= self.machine.journal.record.epoch:  # X, which every member has on disk
             return
         if self.is_leading:
-            node.store.secure_reads(epoch)
+            node.store.resources.secure_reads(epoch)
             return
-        sequence, on_disk = self.stream.visible, node.store.waits_for_disk
+        sequence, on_disk = self.stream.visible, node.store.resources.waits_for_disk
         wanted = ReadWaits(sequence, sequence if on_disk else 0)
         with self._mutex:
             is_held = self.machine.is_held(*wanted)
@@ -298,7 +298,7 @@ class Life:
             self.carrier.close()
             node = self.thread.node
             if node is not None and self._ending is not Ending.STOPPED:
-                node.store.fail(StoreClosed("the group continues without this node; ask another node"))
+                node.store.failure.latch(StoreClosed("the group continues without this node; ask another node"))
             self.thread.close()
             self._records.put(None)
             self._writer.join()
@@ -323,7 +323,7 @@ class Life:
             self.stream.end(error)
             node = self._leading()
             if node is not None:
-                node.store.fail(error)
+                node.store.failure.latch(error)
         self.thread.stop()
         self.thread.close()
 

@@ -351,7 +351,7 @@ class GroupNode:
 
 def _fragments(node: NodeStore | None) -> list[tuple[int, int]]:
     """Return the fragments of all tables of an open store, as (table, number)."""
-    tables = [] if node is None else list(node.store.by_id.values())
+    tables = [] if node is None else list(node.store.tables.by_id.values())
     return [(table.table_id, number) for table in tables for number in list(table.by_number)]
 
 

@@ -123,7 +123,7 @@ class StoreThread:
         self.stream.cut = lambda epoch, sequence: self._do(lambda: self._cut(epoch, sequence))
         self.stream.fetch = self._fetch
         self.stream.writing_since = lambda: None if self.node is None else self.node.writing_since
-        self.stream.shortage = lambda: None if self.node is None else self.node.store.shortage
+        self.stream.shortage = lambda: None if self.node is None else self.node.store.resources.shortage
         self._lacks_space = ""  # why the store could not be copied
         self._turn = threading.Condition()
         self._tasks: deque[Callable[[], None]] = deque()
@@ -256,7 +256,7 @@ class StoreThread:
 
     def _keep(self, store: Store, last: int) -> None:
         """Sync applied groups up to this one, and report it. Raises: StoreFailed."""
-        if store.waits_for_disk:
+        if store.resources.waits_for_disk:
             store.log.make_durable(last)
             self.stream.synced_through(last)
         else:
@@ -313,7 +313,7 @@ class StoreThread:
             is_over = isinstance(error, PositionLost) or now - self._lacked[2] > FILES_SECONDS
             if is_over and view == self._view():
                 # The files will never arrive; while this node waits, no commit in the group is acknowledged.
-                raise node.store.fail(InvariantBroken(f"{error.message}; the store is copied anew")) from error
+                raise node.store.failure.latch(InvariantBroken(f"{error.message}; the store is copied anew")) from error
             self._pause()
         finally:
             self._fetching = None
@@ -398,7 +398,7 @@ class StoreThread:
     def disk_full(self) -> str:
         """What the disk of this node has no room for; "" if it has room."""
         node = self.node
-        return self._lacks_space if node is None else node.store.shortage.reason
+        return self._lacks_space if node is None else node.store.resources.shortage.reason
 
     @property
     def failure(self) -> StoreFailed | None:

@@ -192,6 +192,6 @@ def check_replication(
     """See `Database.check_replication`."""
     options = store.options
     site = SiteSettings.from_options(settings(given), options.gcp_interval_ms, options.epoch_interval_ms)
-    definitions = {name: table.definition for name, table in list(store.tables.items())}
+    definitions = {name: table.definition for name, table in list(store.tables.by_name.items())}
     rows = [row_of(row) for row in replication_rows(store)]
     return check(definitions, rows, site, channels, peer).to_dict()

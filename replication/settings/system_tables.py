@@ -172,12 +172,12 @@ def made_table(store: Store, name: str) -> Table:
     """Return a table that belongs to every store, created if it is missing. Durable on return: the table. Raises: as
     `make`.
     """
-    found = store.tables.get(name)
+    found = store.tables.by_name.get(name)
     if found is None:
         try:
             return store.create_table(MADE_BY_NAME[name])
         except TableExists:  # another thread has just created it
-            found = store.tables[name]
+            found = store.tables.by_name[name]
     return found
 
 
@@ -189,7 +189,7 @@ def rows_of(table: Table, txn: Transaction | None = None) -> Iterator[dict[str, 
 
 def replication_rows(store: Store) -> list[dict[str, Any]]:
     """Return the rows of `mysql.ndb_replication`, none if there is no such table or its definition is wrong."""
-    table = store.tables.get(NDB_REPLICATION)
+    table = store.tables.by_name.get(NDB_REPLICATION)
     return [] if table is None or verify(table.definition) else list(rows_of(table))
 
 
@@ -198,7 +198,7 @@ def one_transaction(
     store: Store, any_value: int = 0, author: int = 0, waits_for_disk: bool = False
 ) -> Iterator[Transaction]:
     """Commit the changes of the `with` block as one transaction; roll it back after an error. Raises: as a commit."""
-    txn: Transaction = store.begin(any_value, author)
+    txn: Transaction = store.transactions.begin(any_value, author)
     try:
         yield txn
         txn.commit(waits_for_disk)

@@ -154,17 +154,18 @@ class TokenReader:
 
     def has(self, *words: str) -> bool:
         """Take these words or signs if they come next; return whether they did."""
-        following = self.tokens[self.at : self.at + len(words)]
-        if len(following) == len(words) and all(
-            token.word == word for token, word in zip(following, words, strict=True)
-        ):
-            self.at += len(words)
-            return True
-        return False
+        at = self.at
+        for word in words:  # END is no word: the reader stops there at the latest
+            if self.tokens[at].word != word:
+                return False
+            at += 1
+        self.at = at
+        return True
 
     def has_one(self, *words: str) -> str | None:
         """Take one of these words if it comes next; return it, or None."""
-        return next((word for word in words if self.has(word)), None)
+        word = self.next.word
+        return word if word in words and self.has(word) else None
 
     def must(self, *words: str) -> None:
         """Take these words or signs. Raises: Unsupported."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from decimal import Decimal
 from operator import eq, ge, gt, le, lt, ne
 from typing import Any
@@ -38,15 +37,6 @@ COLUMNS = [
 ]
 NUMBERS = ["i8", "i16", "i32", "i64", "u8", "u32", "f64"]
 TEXTS = ["ch", "name", "text"]
-# How SQLite stores a value so that it compares as here; it has no decimals, no dates, and only 63 bits for unsigned
-# numbers.
-FOR_SQLITE: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(["id", *NUMBERS, *TEXTS, "f32", "octets"], lambda value: value),
-    "flag": int,
-    "small": lambda value: int(value.scaleb(2)),
-    "day": lambda value: value.isoformat(),
-    "moment": lambda value: value.isoformat(" ", "microseconds"),
-}
 KIND = {column.name: column.type for column in COLUMNS}
 OPERATORS = ["==", "!=", "<", "<=", ">", ">="]
 
@@ -134,7 +124,7 @@ class Maker:
         return _compare(column, operator, value), (f"{name} {_sql(operator)} ?", [self.bound(name, value)])
 
     def bound(self, name: str, value: Any) -> Any:
-        """A parameter of DuckDB."""
+        """A parameter of SQL."""
         return value
 
     def condition(self, depth: int = 0) -> Leaf:
@@ -150,21 +140,5 @@ class Maker:
         return one | other, (f"({sql}) or ({more})", values + others)
 
 
-class SqliteMaker(Maker):
-    """Parameters as SQLite keeps values."""
-
-    def bound(self, name: str, value: Any) -> Any:
-        return FOR_SQLITE[name](value)
-
-
 def _sql(operator: str) -> str:
     return {"==": "=", "!=": "<>"}.get(operator, operator)
-
-
-def for_sqlite(row: tuple[Any, ...]) -> list[Any]:
-    """A row's values of the columns SQLite has."""
-    return [
-        None if value is None else FOR_SQLITE[name](value)
-        for name, value in zip(KIND, row, strict=True)
-        if name in FOR_SQLITE
-    ]

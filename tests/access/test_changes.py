@@ -132,19 +132,6 @@ def test_random_changes_leave_what_the_model_says_before_and_after_a_restart(
     again.close()
 
 
-def test_changes_see_own_changes_and_plain_changes_say_true(db: tm.Database) -> None:
-    table, _ = make(db, 10)
-    with db.transaction() as txn:
-        assert txn.update("test.t", "k1", {"n": 100}) is True
-        assert txn.update("test.t", "k1", {"n": col("n") + 1}) is True
-        assert txn.update("test.t", "k1", {"n": 0}, where=col("n") == 1) is False
-        assert txn.update_where("test.t", {"n": col("n") + 1}, col("n") > 100) == 1
-        assert txn.delete("test.t", "k2", where=col("n") == 2) is True
-        assert txn.delete_where("test.t", col("n") < 2) == 1
-        assert txn.delete("test.t", "k3") is True
-    assert sorted(row.n for row in table.scan()) == [4, 5, 6, 7, 8, 9, 102]
-
-
 def test_errors_leave_no_trace_and_the_transaction_open(db: tm.Database) -> None:
     table, model = make(db, 700)
     table.update("k650", {"n": 2**63 - 1, "small": 127})

@@ -5,7 +5,6 @@ of any size, beside writers.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,6 @@ import tidemark as tm
 from tests.access.test_filters import condition_of
 from tests.interpreter.generate import value_of
 from tests.shares import few
-from tests.store.support import open_memory
 from tidemark import scans
 from tidemark.engine.applied.noted_rows import tag
 from tidemark.engine.base.errors import Rejected
@@ -49,13 +47,6 @@ COLUMNS = [
     *[tm.Column(name, kind) for name, kind in KINDS.items()],
     *[tm.Column(f"{name}_n", kind, nullable=True) for name, kind in KINDS.items()],
 ]
-
-
-@pytest.fixture
-def db() -> Iterator[tm.Database]:
-    found = open_memory(data_memory="64 MiB", redo_log="32 MiB", transaction_memory="16 MiB")
-    yield found
-    found.close()
 
 
 @pytest.fixture

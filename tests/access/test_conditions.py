@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from decimal import Context, Decimal
 from typing import Any
 
@@ -13,7 +12,6 @@ import tidemark as tm
 from tests.access.queries import COLUMNS, KIND, Maker, row_of
 from tests.elsewhere import OWN_LOCK
 from tests.shares import few
-from tests.store.support import open_memory
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.condition_ranges import known_of
 from tidemark.engine.queries.conditions import Condition
@@ -31,13 +29,6 @@ PLAIN = [
     tm.Column("day", tm.Date, nullable=True),
     tm.Column("name", tm.VarChar(20), nullable=True),
 ]
-
-
-@pytest.fixture
-def db(storage: str) -> Iterator[tm.Database]:
-    found = open_memory(page_buffer="1 MiB")
-    yield found
-    found.close()
 
 
 def plain(db: tm.Database, rows: int, **options: Any) -> tm.TableHandle:
@@ -234,21 +225,6 @@ def test_sums_of_nothing_of_nulls_and_of_the_largest_decimals(db: tm.Database) -
         table.scan().aggregate(bad=("sum",))
     with pytest.raises(tm.ProgramInvalid, match="median"):
         table.scan().aggregate(bad=("median", "n"))
-
-
-def test_sums_see_own_changes_and_partitions(db: tm.Database) -> None:
-    table = plain(db, 2_000, partition=tm.RangePartition(["id"], [("low", 1_000), ("high", tm.MAXVALUE)]))
-    assert table.scan(partitions=["low"]).sum("n") == sum(range(1_000))
-    assert table.scan(partitions=["high"]).count() == 1_000
-    with db.transaction() as txn:
-        txn.update("test.t", 3, {"n": 1_000_003})
-        txn.delete("test.t", 4)
-        txn.insert("test.t", (5_000, 7, None, None, None, None, None))
-        scan = txn.scan("test.t")
-        assert scan.sum("n") == sum(range(2_000)) + 1_000_000 - 4 + 7
-        assert txn.scan("test.t").count() == 2_000
-        assert txn.scan("test.t", where=tm.col("n") >= 1_000_000).max("n") == 1_000_003
-    assert table.scan(where=tm.col("id") == 3).sum("n") == 1_000_003
 
 
 PARTITIONS = [

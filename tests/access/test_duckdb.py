@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 
 import tidemark as tm
-from tests.store.support import open_memory
 
 duckdb = pytest.importorskip("duckdb")
 pytestmark = pytest.mark.usefixtures("storage")
@@ -19,13 +17,6 @@ COLUMNS = [
     tm.Column("balance", tm.Decimal(18, 2)),
     tm.Column("kind", tm.Enum("free", "paid")),
 ]
-
-
-@pytest.fixture
-def db(storage: str) -> Iterator[tm.Database]:
-    found = open_memory(page_buffer="1 MiB", redo_log="32 MiB", undo_log="16 MiB")
-    yield found
-    found.close()
 
 
 def filled(db: tm.Database) -> tm.TableHandle:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 import operator
 import random
-from collections.abc import Iterator
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -18,7 +17,6 @@ import pytest
 import tidemark as tm
 from tests.interpreter.generate import value_of
 from tests.shares import few
-from tests.store.support import open_memory
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_aggregates
@@ -56,13 +54,6 @@ SUMMED = [name for name in ADDED if isinstance(KINDS.get(name, tm.Int8), (Intege
 PAST_SINGLES = math.nextafter(float(np.finfo(np.float32).max), math.inf)  # rounded to the greatest single
 ODD = [0, 1, -1, 2.5, -0.0, math.nan, math.inf, -math.inf, 2**63, -(2**63) - 1, 2**64, 1e-320, 1e39, -1e39, 0.1]
 ODD += [PAST_SINGLES, -PAST_SINGLES]
-
-
-@pytest.fixture
-def db() -> Iterator[tm.Database]:
-    found = open_memory(data_memory="64 MiB", redo_log="32 MiB", transaction_memory="16 MiB")
-    yield found
-    found.close()
 
 
 def row_of(r: random.Random, key: int) -> tuple[Any, ...]:

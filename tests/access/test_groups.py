@@ -6,7 +6,7 @@ import dataclasses
 import math
 import random
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Context, Decimal
 from typing import Any
 
@@ -16,7 +16,6 @@ import tidemark as tm
 from tests.access.queries import COLUMNS, KIND, NUMBERS, TEXTS, row_of
 from tests.seeds import fresh_seeds
 from tests.storage import memory_only
-from tests.store.support import open_memory
 from tidemark.engine.base import limits
 from tidemark.engine.programs import group_memory
 from tidemark.engine.queries import conditions, program_scans
@@ -28,13 +27,6 @@ NAMES = list(KIND)
 DIVISION = Context(prec=38)
 EXACT = Context(prec=80)
 FUNCTIONS = ("count", "sum", "min", "max", "mean")
-
-
-@pytest.fixture
-def db(storage: str) -> Iterator[tm.Database]:
-    found = open_memory(page_buffer="1 MiB", redo_log="32 MiB", undo_log="16 MiB", data_memory="64 MiB")
-    yield found
-    found.close()
 
 
 # --- in plain Python ------------------------------------------------------------------------------

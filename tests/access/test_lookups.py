@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -13,12 +12,10 @@ import pytest
 import tidemark as tm
 from tests.seeds import fresh_seeds
 from tests.shares import few
-from tests.store.read_only import attach
 from tests.store.support import open_memory
 from tidemark.engine.access import batch_operations, snapshot_reads, unique_reads
 from tidemark.engine.queries import index_choice as choice
 from tidemark.engine.queries import program_scans
-from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.t"
 SEEDS = fresh_seeds(few(3, 40))
@@ -244,13 +241,6 @@ def test_changes_and_locks_by_whole_keys_are_those_of_a_dictionary(seed: int, st
 
 
 # --- how it reads ---------------------------------------------------------------------------------
-@pytest.fixture
-def db() -> Iterator[tm.Database]:
-    found = open_memory(data_memory="64 MiB", redo_log="32 MiB", transaction_memory="16 MiB")
-    yield found
-    found.close()
-
-
 def filled(db: tm.Database, rows: int, name: str = NAME) -> tm.TableHandle:
     columns = [tm.Column("id", tm.Int64), tm.Column("u", tm.VarChar(20), nullable=True), tm.Column("n", tm.Int64)]
     table = db.create_table(name, columns, "id")
@@ -264,10 +254,8 @@ KERNELS = (
     (program_scans, "scan_filter"),
     (batch_operations, "read_rows"),
     (snapshot_reads, "scan_rows"),
-    (snapshot_reads, "scan_places"),
     (snapshot_reads, "find_keys"),
     (snapshot_reads, "read_places"),
-    (unique_reads, "read_by_unique"),
     (unique_reads, "find_by_unique"),
 )
 
@@ -292,7 +280,7 @@ def test_lookups_read_as_much_of_a_large_table_as_of_a_small_one(db: tm.Database
         table = filled(db, rows, name)
         for where, kernel in (
             (key == 7, "read_rows"),
-            (u == "u8", "read_by_unique"),
+            (u == "u8", "find_by_unique"),
             (key.isin([1, 2, 900]), "read_rows"),
         ):
             calls.clear()
@@ -325,7 +313,7 @@ def test_lookups_read_as_much_of_a_large_table_as_of_a_small_one(db: tm.Database
         with db.transaction() as txn:
             calls.clear()
             assert len(list(txn.scan(name, where=u == "u10", lock="exclusive", skip_locked=True))) == 1
-            assert calls == []
+            assert calls == ["read_rows"]
 
 
 def test_explain_names_the_cheapest_way(db: tm.Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,47 +396,6 @@ def test_an_index_dropped_on_the_way_is_done_without(db: tm.Database, monkeypatc
         assert ask()
 
 
-def test_a_table_dropped_before_the_rows_are_read_is_an_error(db: tm.Database) -> None:
-    table = filled(db, 100)
-    scans = [table.scan(where=where) for where in (tm.col("id") == 7, tm.col("u") == "u8")]
-    db.drop_table(NAME)
-    for scan in scans:
-        with pytest.raises(tm.NoSuchTable):
-            list(scan)
-
-
-def test_a_scan_of_an_older_definition_reads_by_its_names(db: tm.Database) -> None:
-    table = filled(db, 100)
-    scans = [table.scan(where=where) for where in (tm.col("id") == 7, tm.col("u") == "u7")]
-    db.add_column(NAME, tm.Column("more", tm.Int64, default=5))
-    db.rename_column(NAME, "u", "v")
-    assert [[tuple(row) for row in scan] for scan in scans] == [[(7, "u7", 7)], [(7, "u7", 7)]]
-    assert [tuple(row) for row in db[NAME].scan(where=tm.col("v") == "u7")] == [(7, "u7", 7, 5)]
-
-
-def test_a_snapshot_looks_up_rows_of_what_was_dropped_since(db: tm.Database) -> None:
-    columns = [tm.Column("id", tm.Int64), tm.Column("u", tm.Int64)]
-    parts = tm.RangePartition("id", [("a", 100), ("b", tm.MAXVALUE)])
-    table = db.create_table(NAME, columns, "id", parts)
-    table.insert_many([(key, -key) for key in range(200)])
-    db.create_index(NAME, "by_u", "u", unique=True)
-    key, u = tm.col("id"), tm.col("u")
-    with db.snapshot() as snapshot:
-        shown = snapshot[NAME]
-        table.update_where({"u": u - 1_000}, key < 50)
-        table.delete_where(key.isin([60, 160]))
-        table.insert((1_000, -5))
-        for _ in range(3):
-            for value in (5, 60, 70, 150, 160):
-                assert [tuple(row) for row in shown.scan(where=key == value)] == [(value, -value)]
-                assert [tuple(row) for row in shown.scan(where=u == -value)] == [(value, -value)]
-            assert shown.scan(where=u == -1_005).count() == shown.scan(where=key == 1_000).count() == 0
-            if NAME in db and len(db.partitions(NAME)) == 2:
-                db.drop_partition(NAME, "a")
-            elif NAME in db:
-                db.drop_table(NAME)
-
-
 def test_rows_with_equal_values_of_other_types_are_found_once(db: tm.Database) -> None:
     columns = [
         *(tm.Column("f", tm.Float64), tm.Column("d", tm.Decimal(8, 3)), tm.Column("b", tm.Binary(4))),
@@ -529,45 +476,6 @@ def test_lookups_of_a_spooled_transaction_see_its_changes() -> None:
             assert txn.scan(NAME, where=tm.col("u") == "u19999").count() == 0
 
 
-def test_lookups_in_a_view_of_a_checkpoint() -> None:
-    files = MemoryFiles()
-    with open_memory(files) as db:
-        filled(db, 300)
-        db.checkpoint()
-        db[NAME].delete(7)
-        with attach(MemoryFiles(files.disk)) as view, view.transaction() as txn:
-            for source in (view[NAME], _Of(txn)):
-                assert [row.u for row in source.scan(where=tm.col("id").isin([7, 9, 500]))] == [
-                    row.u for row in source.scan() if row.id in (7, 9)
-                ]
-                assert source.scan(where=(tm.col("u") == "u7") & (tm.col("n") == 7)).count() == 1
-                assert source.scan(where=tm.col("id") == 7).explain()["access"] == "primary key"
-                assert source.scan(where=tm.col("u") == "u7").explain()["access"] == "unique index"
-
-
-def test_rows_are_of_one_instant_while_others_exchange_keys(db: tm.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two rows exchange their unique keys between two steps of the read."""
-    filled(db, 20_000)
-    keys = [f"u{key}" for key in [*range(1_000), 19_999] if key % 3]
-    real = unique_reads.find_by_unique
-
-    def exchanging(*given: Any) -> Any:
-        status = real(*given)
-        monkeypatch.setattr(unique_reads, "find_by_unique", real)
-        with db.transaction() as txn:
-            txn.update(NAME, 1, {"u": "x"})
-            txn.update(NAME, 19_999, {"u": "u1"})
-            txn.update(NAME, 1, {"u": "u19999"})
-        return status
-
-    monkeypatch.setattr(unique_reads, "find_by_unique", exchanging)
-    where = tm.col("u").isin(keys)
-    assert db[NAME].explain(where=where)["access"] == "unique index" and len(keys) > unique_reads.FIND_SLICE_ROWS
-    found = {row.id: row.u for row in db[NAME].scan(where=where)}
-    assert unique_reads.find_by_unique is real
-    assert len(found) == len(keys) and (found[1], found[19_999]) == ("u1", "u19999")
-
-
 def test_pushed_filters_become_lookups(db: tm.Database, calls: list[str]) -> None:
     duckdb = pytest.importorskip("duckdb")
     pl = pytest.importorskip("polars")
@@ -581,17 +489,7 @@ def test_pushed_filters_become_lookups(db: tm.Database, calls: list[str]) -> Non
     ):
         calls.clear()
         assert duckdb.sql(query).fetchall() == answer
-        assert not {"scan_rows", "scan_program", "scan_filter", "scan_places"} & set(calls), query
+        assert not {"scan_rows", "scan_program", "scan_filter"} & set(calls), query
     calls.clear()
     frame = table.scan_polars().filter(pl.col("u") == "u8").collect()
     assert frame["id"].to_list() == [8] and not {"scan_rows", "scan_program", "scan_filter"} & set(calls)
-
-
-def test_order_is_that_of_a_full_scan_for_any_order_of_keys(db: tm.Database) -> None:
-    table = filled(db, 300)
-    everything = [row.id for row in table.scan("id")]
-    for keys in itertools.permutations((250, 3, 77, 150)):
-        found = [row.id for row in table.scan("id", where=tm.col("id").isin(keys))]
-        assert found == [key for key in everything if key in keys]
-        some = [row.id for row in table.scan("id", where=tm.col("u").isin([f"u{key}" for key in keys]), limit=2)]
-        assert some == [key for key in everything if key in keys and key % 3][:2]

@@ -34,7 +34,7 @@ def db(tmp_path: Any) -> Any:
 
 
 def table_of(db: Any) -> Any:
-    return db.parts.store.table("t")
+    return db.parts.store.tables.named("t")
 
 
 def greater(db: Any) -> Program:

@@ -108,4 +108,4 @@ def test_applier_hashes_with_the_seed_of_its_store(monkeypatch: pytest.MonkeyPat
     log.commit()
     apply_all(applier_of(db), log)
     assert {kind for kind, _ in seeds} == {KeySet, DependencyTracker}
-    assert {seed for _, seed in seeds} == {db.parts.store.seed} != {0}
+    assert {seed for _, seed in seeds} == {db.parts.store.tables.seed} != {0}

@@ -17,7 +17,13 @@ class Room:
 ROOMS = (
     Room(
         "commit",
-        ("engine/txn/transaction.py", "engine/txn/transactions.py", "engine/txn/locks.py", "engine/txn/epoch.py"),
+        (
+            "engine/txn/transaction.py",
+            "engine/txn/transactions.py",
+            "engine/txn/resources.py",
+            "engine/txn/locks.py",
+            "engine/txn/epoch.py",
+        ),
         (
             *("tests/store", "tests/engine", "tests/log/test_group_commit.py", "tests/access/test_changes.py"),
             *(

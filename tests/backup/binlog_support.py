@@ -102,7 +102,7 @@ def definitions(source: Any) -> dict[str, Any]:
     """The definitions of tables, without their numbers and versions."""
     return {
         name: (table.definition.columns, table.definition.primary_key, table.definition.indexes)
-        for name, table in source.parts.store.tables.items()
+        for name, table in source.parts.store.tables.by_name.items()
         if not name.startswith("mysql.")
     }
 

@@ -10,7 +10,7 @@ import tidemark as tm
 from tests.load.support import NAME, published, rows
 from tests.load.support import new_store as load_store
 from tests.store.support import SMALL, open_memory
-from tidemark.engine.access import batch_operations
+from tidemark.engine.access import snapshot_reads
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
 from tidemark.engine.queries import column_scans
@@ -109,5 +109,5 @@ def whole_place() -> tuple[Contents, Tables]:
 
 def small_batches(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
     """Let a backup read so many rows at a time, on each of its ways."""
-    for room in (writer_room, column_scans, batch_operations):
+    for room in (writer_room, column_scans, snapshot_reads):
         monkeypatch.setattr(room, "SCAN_BATCH_ROWS", rows)

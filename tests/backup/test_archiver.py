@@ -305,7 +305,7 @@ def test_closed_archiver_opens_no_place_again() -> None:
     with pytest.raises(tm.StoreClosed):
         archiver.copy()
     assert len(opened) == 1 and not archiver.status()["is_attached"]
-    assert "archive" not in db.parts.store.followers
+    assert "archive" not in db.parts.store.room.followers
 
 
 def test_archive_that_follows_no_backup_is_a_gap() -> None:

@@ -194,7 +194,7 @@ def test_archive_reaches_to_where_the_binlog_continues() -> None:
     for epoch, want in history.items():
         # Rows of ndb_schema come an epoch later where they come from the log.
         assert content_of(restored(place, db, until=epoch))["test.t"] == want["test.t"], f"epoch {epoch}"
-    del db.parts.store.followers["archive"]
+    del db.parts.store.room.followers["archive"]
     archive.close()
     db.close()
 
@@ -224,7 +224,7 @@ def test_what_other_sites_changed_keeps_its_author_and_positions() -> None:
             noted(db, history)
     with db.transaction() as txn:
         tag(txn, REFRESH, 0)
-        refresh_rows(txn, db.parts.store.table("test.t"), _keys(1))
+        refresh_rows(txn, db.parts.store.tables.named("test.t"), _keys(1))
     noted(db, history)
     with db.transaction() as txn:
         tag(txn, REFLECT, 2)

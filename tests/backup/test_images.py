@@ -32,7 +32,7 @@ MORE = {
 def images_of(db: tm.Database, name: str) -> dict[tuple[int, int], bytes]:
     """By fragment and ROWID the entry of each row, without the place of its disk part."""
     store = db.parts.store
-    snapshot = store.snapshots.begin(store, Snapshot)
+    snapshot = store.snapshots.begin(Snapshot)
     found = {}
     try:
         table = snapshot.by_name[name]

@@ -176,7 +176,7 @@ def test_place_that_takes_no_more_makes_the_log_wait() -> None:
     assert db.status()["lcp"]["completed"] == completed
     db["test.t"].insert((2,))
     assert len(db["test.t"]) == 2
-    del db.parts.store.followers["archive"]
+    del db.parts.store.room.followers["archive"]
     archive.close()
     db.checkpoint()
     db.close()

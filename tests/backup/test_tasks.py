@@ -42,7 +42,7 @@ def indexed(files: MemoryFiles) -> dict[str, list[Any]]:
     """The entries of each index of a store, in its order; and the numbers the next tables get."""
     db = open_memory(MemoryFiles.from_snapshot(files.snapshot()), **ROOM)
     try:
-        found: dict[str, list[Any]] = {"numbers": [db.parts.store.next_table_id]}
+        found: dict[str, list[Any]] = {"numbers": [db.parts.store.tables.next_id]}
         for name in db.tables():
             for each in db.indexes(name):
                 found[f"{name}.{each['name']}"] = [tuple(row) for row in db[name].scan(index=each["name"])]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import beside
 from tests.engine.arena_check import check_arena
 from tests.seeds import fresh_seeds
 from tests.store.support import SMALL, open_memory
@@ -123,7 +125,7 @@ class Plant:
         self.db = filled()
         self.store = self.db.parts.store
         self.mem: Any = self.store.mem
-        self.fragment = self.store.tables["test.t"].fragments[0]
+        self.fragment = self.store.tables.by_name["test.t"].fragments[0]
         self.space = int(self.mem[address_of(self.fragment) + a.F_TABLESPACE])
         self.extent = int(self.mem[address_of(self.fragment) + a.F_DISK_EXTENTS])
         self.rows = {}
@@ -474,30 +476,19 @@ def test_store_with_disk_columns_under_writers_and_checkpoints_is_found_sound(tm
         table = db.create_table("test.t", COLUMNS, "id", tm.HashPartition(2), tablespace="pages")
         table.insert_many([(key, None, key, text_of(key)) for key in range(1_000)])
         stop = threading.Event()
-        failed: list[tm.Error] = []
 
         def write(number: int) -> None:
             rng = random.Random(number)
-            try:
+            with suppress(tm.StorageFull, tm.Retryable):
                 while not stop.is_set():
                     keys = [rng.randrange(500) * 2 + number for _ in range(rng.choice([1, 1, 30]))]
                     rows = {key: (key, None, key, "m" * rng.choice([10, 200, 3_000, 30_000])) for key in keys}
                     table.write_many(list(rows.values()))
                     if rng.random() < 0.4 and table.get(keys[0]) is not None:
                         table.delete(keys[0])
-            except tm.Error as error:
-                failed.append(error)
 
-        threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
-        for thread in threads:
-            thread.start()
-        try:
+        with beside(stop, write, range(2)):
             for _ in range(2):
                 db.checkpoint()
                 assert db.check()["problems"] == []
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
-        assert [error for error in failed if not isinstance(error, tm.StorageFull | tm.Retryable)] == []
         assert db.check()["problems"] == []

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import beside
 from tests.engine.arena_check import check_arena
 from tests.store.support import ACCOUNT, open_memory
 from tidemark.engine.index.ordered import OrderedIndex
@@ -216,32 +217,20 @@ def test_store_under_writers_and_checkpoints_is_found_sound(tmp_path: Path) -> N
         account = db.create_table("test.account", ACCOUNT, primary_key="id", partition=tm.HashPartition(2))
         account.insert_many([(n, "a", 0.0, "n" * (n % 700)) for n in range(3_000)])
         stop = threading.Event()
-        failed: list[tm.Error] = []
 
         def write(number: int) -> None:
             rng = random.Random(number)
-            try:
-                while not stop.is_set():
-                    key = rng.randrange(3_000) * 2 + number
-                    account.write((key, "b", rng.random(), "m" * rng.randrange(3_000)))
-                    if rng.random() < 0.3 and account.get(key) is not None:
-                        account.delete(key)
-            except tm.Error as error:
-                failed.append(error)
+            while not stop.is_set():
+                key = rng.randrange(3_000) * 2 + number
+                account.write((key, "b", rng.random(), "m" * rng.randrange(3_000)))
+                if rng.random() < 0.3 and account.get(key) is not None:
+                    account.delete(key)
 
-        threads = [threading.Thread(target=write, args=(number,)) for number in range(2)]
-        for thread in threads:
-            thread.start()
-        try:
+        with beside(stop, write, range(2)):
             for turn in range(12):
                 if turn % 3 == 0:
                     db.checkpoint()
                 assert db.check()["problems"] == []
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
-        assert failed == []
         assert db.check()["problems"] == []
 
 
@@ -263,7 +252,7 @@ def test_commit_at_any_look_at_the_words_of_an_index_is_no_damage(is_unique: boo
                 handle.insert((1_000 + looks[1], -looks[1]))
             return super().__getitem__(at)
 
-    table = db.parts.store.table("t")
+    table = db.parts.store.tables.named("t")
     index = next(iter((table.uniques if is_unique else table.indexes).values()))
     index.tree.mem = index.tree.mem.view(Seen)
     while looks[0] >= looks[1]:
@@ -283,7 +272,7 @@ def test_partition_whose_drop_waits_for_the_disk_is_no_damage(monkeypatch: pytes
     store, checker = db.parts.store, threading.get_ident()
     pin, problems = object(), list[str]()
     waits, resume = threading.Event(), threading.Event()
-    real_check, real_wait, real_latch = OrderedIndex.check, store.log.wait, store.schema_latch
+    real_check, real_wait, real_latch = OrderedIndex.check, store.log.wait, store.schema.latch
 
     class Latch:
         """The drop waits for the disk and holds the latch; it continues as soon as `check` asks for the latch."""
@@ -311,12 +300,12 @@ def test_partition_whose_drop_waits_for_the_disk_is_no_damage(monkeypatch: pytes
         real_wait(ticket)
 
     dropper = threading.Thread(target=lambda: db.drop_partition("t", "a"))
-    monkeypatch.setattr(store, "schema_latch", Latch())
+    monkeypatch.setattr(store.schema, "latch", Latch())
     monkeypatch.setattr(store.log, "wait", wait_for_disk)
     monkeypatch.setattr(OrderedIndex, "check", check_beside_a_drop)
-    store.pin(pin)
-    check_indexes(store, store.table("t"), problems.append)
+    store.users.pin(pin)
+    check_indexes(store, store.tables.named("t"), problems.append)
     resume.set()
     dropper.join()
-    store.unpin(pin)
+    store.users.unpin(pin)
     assert problems == []

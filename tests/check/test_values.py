@@ -68,7 +68,7 @@ def problems_of(db: tm.Database, files: MemoryFiles) -> list[list[str]]:
 def leaf_of(db: tm.Database) -> tuple[Any, int, int]:
     """Return memory, descriptor and first leaf of the ordered index."""
     mem = db.parts.store.mem
-    handle = db.parts.store.tables["main.t"].indexes["by_k"].tree.handle
+    handle = db.parts.store.tables.by_name["main.t"].indexes["by_k"].tree.handle
     # Descriptors that are in use have their handle's index as address; a leaf names its descriptor.
     page = next(at for at in range(0, mem.size, a.BLOCK_WORDS) if is_tree(mem, at, handle))
     return mem, page, int(mem[page + ix.I_FIRST_LEAF])

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import pytest
 
 import tidemark as tm
 from tests.cli.support import ROOT, SMALL, document, held_open, run
+from tests.elsewhere import in_child
 from tests.other_user import STRANGER, as_stranger, needs_root, open_folder
 from tests.store.support import open_memory
 from tests.waiting import wait_until
@@ -113,7 +115,7 @@ def test_file_removed_by_another_process_does_not_disturb_close(store: Path) -> 
 
 def test_socket_of_a_failed_store_is_removed_and_answers_until_then(store: Path) -> None:
     db = tm.open(store, **OPEN)
-    db.parts.store.fail(tm.IoFailed("read of a file failed; reopen the store"))
+    db.parts.store.failure.latch(tm.IoFailed("read of a file failed; reopen the store"))
     assert ask(store, "status")["store"]["state"] == "failed"
     with pytest.raises(tm.IoFailed, match="read of a file failed"):
         ask(store, "checkpoint")
@@ -485,22 +487,15 @@ def test_interrupt_while_close_waits_for_a_client_gives_the_store_free(
 
 
 def test_concurrent_status_and_changes_of_schema_agree(db: tm.Database, store: Path) -> None:
-    failures: list[BaseException] = []
-
     def ask_often() -> None:
-        try:
-            for _ in range(30):
-                ask(store, "status")
-        except BaseException as error:
-            failures.append(error)
-            raise
+        for _ in range(30):
+            ask(store, "status")
 
-    asking = threading.Thread(target=ask_often)
-    asking.start()
-    for number in range(20):
-        db.create_table(f"t{number}", [tm.Column("id", tm.Int64)], "id")
-    asking.join(60)
-    assert failures == [] and not asking.is_alive()
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask_often)
+        for number in range(20):
+            db.create_table(f"t{number}", [tm.Column("id", tm.Int64)], "id")
+        asked.result(60)
 
 
 # --- processes ------------------------------------------------------------------------------------
@@ -574,13 +569,7 @@ def test_owner_killed_under_a_command_is_a_peer_error(store: Path) -> None:
 
 
 def test_child_that_closes_does_not_silence_its_parent(db: tm.Database, store: Path) -> None:
-    child = os.fork()
-    if child == 0:
-        try:
-            db.close()
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+    in_child(db.close)
     assert (store / NAME).is_socket()
     assert ask(store, "status")["store"]["pid"] == os.getpid()
 

@@ -16,7 +16,7 @@ from tests.cli.support import ROOT, SMALL, document, held_open, make_store, refu
 from tidemark.backup import backups, restore
 from tidemark.control_socket import NAME
 from tidemark.engine.schema.types_base import counted
-from tidemark.format_document import fingerprint
+from tools.format_document import fingerprint
 
 
 def contents(directory: Path) -> dict[str, bytes]:

@@ -99,7 +99,7 @@ def test_binlog_is_compared_with_the_store_by_what_its_files_say(tmp_path):
     report = document("check", path, "--binlog")
     assert report["is_sound"] and (report["changes"], report["keys"]) == (20, 20)
     with tm.open(path, **SMALL, server_id=7, log_bin="mine") as db:
-        txn = db.parts.store.begin(0x8000_007F)
+        txn = db.parts.store.transactions.begin(0x8000_007F)
         from tidemark.engine.access import row_operations
 
         row_operations.delete(txn, db["d.t"].table, 3)

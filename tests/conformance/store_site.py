@@ -61,9 +61,9 @@ class StoreSite:
     def fill(self, peer_id: int) -> None:
         """The history of a scenario, which ends with its GCI."""
         for author in (0, peer_id):
-            txn = self.store.begin(0, author)
+            txn = self.store.transactions.begin(0, author)
             for name, rows in self.case.rows.items():
-                table = self.store.table(self.case.tables[name].name)
+                table = self.store.tables.named(self.case.tables[name].name)
                 key = table.definition.key_positions
                 for row in rows:
                     is_peers = tuple(row[at] for at in key) in self.case.from_peer[name]

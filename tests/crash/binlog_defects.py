@@ -83,7 +83,7 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "local-checkpoint-does-not-wait-for-the-binlog",
         "tidemark.recovery.local_checkpoint.writer",
-        "                self._store.await_followers(control.epoch)",
+        "                self._store.room.await_followers(control.epoch)",
         "                pass",
         "binlog-full",
     ),

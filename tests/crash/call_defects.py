@@ -97,7 +97,7 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "room-of-dropped-tables-not-waited-for",
-        "tidemark.engine.access.row_operations",
+        "tidemark.engine.access.statuses",
         "            if not disk.has_dropped(table.fragments[0]):",
         "            if full:",
         "full-tablespace",
@@ -105,8 +105,8 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     # --- drops ---------------------------------------------------------------------------------------------
     Defect(
         "wake-up-of-the-last-user-is-lost",
-        "tidemark.engine.txn.transactions",
-        "        users.intersection_update(self._users())",
+        "tidemark.engine.txn.table_users",
+        "        users.intersection_update(self._now())",
         "        pass",
         "left-user",
     ),

@@ -241,14 +241,14 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "schema-change-does-not-wait",
         "tidemark.engine.store.schema_log",
-        "        self.log.wait(ticket)",
+        "        resources.log.wait(ticket)",
         "        pass",
         "index-states",
     ),
     Defect(
         "index-published-and-not-logged",
         "tidemark.engine.store.index_build",
-        "            store.log_schema("
+        "            self._schema.log("
         '{"alter": json.loads(after.to_json())}, lambda: table.publish_definition(after, parts))',
         "            table.publish_definition(after, parts)",
         "index-states",
@@ -263,21 +263,21 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "older-transactions-not-waited-for",
         "tidemark.engine.store.index_build",
-        "[place for place in store.open_now() if int(store.mem[place.desc + X_GENERATION]) < birth]",
-        "[place for place in store.open_now() if False]",
+        "[place for place in store.locks.open_now() if int(store.mem[place.desc + X_GENERATION]) < birth]",
+        "[place for place in store.locks.open_now() if False]",
         "stress",
     ),
     Defect(
         "build-given-up-stays-in-the-list",
         "tidemark.engine.store.index_build",
-        "                withdraw_index(self.store.mem, table.handle, part.tree.handle)",
+        "                withdraw_index(mem, table.handle, part.tree.handle)",
         "                pass",
         "stress",
     ),
     Defect(
         "dropped-index-comes-back",
         "tidemark.engine.store.index_build",
-        'store.log_schema({"alter": json.loads(after.to_json())}, lambda: table.remove_index(after, parts))',
+        'schema.log({"alter": json.loads(after.to_json())}, lambda: table.remove_index(after, parts))',
         "table.remove_index(after, parts)",
         "index-states",
     ),
@@ -305,8 +305,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "dropped-partition-comes-back",
         "tidemark.engine.store.store",
-        'self.log_schema({"alter": json.loads(change.definition.to_json())}, lambda: table.apply(change))',
-        'self.log_schema({"alter": json.loads(before.to_json())}, lambda: table.apply(change))',
+        'self.schema.log({"alter": json.loads(change.definition.to_json())}, lambda: table.apply(change))',
+        'self.schema.log({"alter": json.loads(before.to_json())}, lambda: table.apply(change))',
         "partition-states",
     ),
     # --- transactions in memory ----------------------------------------------------------------------
@@ -320,8 +320,8 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "batch-stays-half-done",
         "tidemark.engine.access.batch_operations",
-        "    with txn.savepoint():\n        touch_many(txn, table, encoded, MODE_DELETE, 0)",
-        "    if True:\n        touch_many(txn, table, encoded, MODE_DELETE, 0)",
+        "    with txn.savepoint():\n        touch_many(txn, table, encoded, a.MODE_DELETE, 0)",
+        "    if True:\n        touch_many(txn, table, encoded, a.MODE_DELETE, 0)",
         "stateful",
     ),
 )

@@ -166,11 +166,11 @@ def test_entries_of_a_dropped_range_that_is_still_looked_at_are_none_too_many() 
     db["t"].insert_many({"id": list(range(200)), "u": list(range(200))})
     db.create_index("t", "once_u", ("u",), unique=True)
     checkpoint = object()
-    db.parts.store.pin(checkpoint)  # as a local checkpoint does
+    db.parts.store.users.pin(checkpoint)  # as a local checkpoint does
     db.drop_partition("t", "a")
     assert stress_verify.index_problems(db, "t") == []
     assert stress_verify.leftovers(db) == ["1 dropped tables and partitions are left", "1 pins are left"]
-    db.parts.store.unpin(checkpoint)
+    db.parts.store.users.unpin(checkpoint)
     assert stress_verify.index_problems(db, "t") == [] and stress_verify.leftovers(db) == []
 
 

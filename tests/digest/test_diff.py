@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
+from contextlib import suppress
 
 import pytest
 
 import tidemark as tm
 from tests.backup.support import take
 from tests.digest.support import COLUMNS, ON_DISK, ON_FILES, backup_side, found, naive, row_of, rows_in, store
+from tests.elsewhere import beside
 from tests.replication.site import open_site
 from tests.seeds import fresh_seeds
 from tests.waiting import wait_until
@@ -319,35 +321,24 @@ def test_comparison_during_writes_shows_each_side_at_one_epoch():
     b = store([(key, 100) for key in range(2_000)], columns=columns)
     stop = threading.Event()
     begun = threading.Event()  # a busy machine once compared before the first transfer
-    failed = []
 
-    def transfer():
-        rng = random.Random(3)
-        try:
+    def transfer(seed: int) -> None:
+        rng = random.Random(seed)
+        with suppress(tm.Retryable):
             while not stop.is_set():
                 one, two = rng.sample(range(2_000), 2)
                 with a.transaction() as txn:
                     txn.update("d.t", one, {"balance": txn.get("d.t", one, lock="exclusive").balance - 1})
                     txn.update("d.t", two, {"balance": txn.get("d.t", two, lock="exclusive").balance + 1})
                 begun.set()
-        except tm.Retryable:
-            pass
-        except tm.Error as error:
-            failed.append(error)
 
-    with a.snapshot() as before:
-        writer = threading.Thread(target=transfer)
-        writer.start()
-        try:
-            wait_until(begun.is_set)
-            for _ in range(5):
-                report = tm.diff(a, b, limit=None)
-                assert sum(each["a"] - each["b"] for each in report["differences"]) == 0
-            assert tm.diff(before, b)["is_equal"]
-        finally:
-            stop.set()
-            writer.join()
-    assert not failed and report["differences"]
+    with a.snapshot() as before, beside(stop, transfer, [3]):
+        wait_until(begun.is_set)
+        for _ in range(5):
+            report = tm.diff(a, b, limit=None)
+            assert sum(each["a"] - each["b"] for each in report["differences"]) == 0
+        assert tm.diff(before, b)["is_equal"]
+    assert report["differences"]
     a.close()
     b.close()
 

@@ -210,7 +210,7 @@ def test_copy_counts_reserved_space_as_free_and_is_restored_for_tables_that_are_
     store = db.parts.store
     tablespace = store.space.named("a")
     db.create_table("kept", [tm.Column("id", tm.Int64)], primary_key="id", partition=tm.HashPartition(1))
-    kept = store.table("kept")
+    kept = store.tables.named("kept")
     assert disk_extents.join_tablespace(store.mem, kept.handle, tablespace.address, 400, 0) == a.OK
     out = np.zeros(1, dtype=np.int64)
     steps(store.mem, np.array([RESERVE, kept.fragments[0], 300, 0], dtype=np.int64), out)
@@ -222,7 +222,7 @@ def test_copy_counts_reserved_space_as_free_and_is_restored_for_tables_that_are_
     headers = copy_headers(store.space)
     again, _ = reopened(db, db.parts.files)  # type: ignore[arg-type]
     space = again.parts.store.space
-    table = again.parts.store.table("kept")
+    table = again.parts.store.tables.named("kept")
     address = space.named("a").address
     assert disk_extents.join_tablespace(again.parts.store.mem, table.handle, address, 400, 0) == a.OK
     assert restore_extents(again.parts.store, headers, 6) == 2

@@ -31,7 +31,7 @@ def half_filled() -> Database:
     db.create_table("t", [tm.Column("id", tm.Int64)], primary_key="id", partition=tm.HashPartition(1))
     db.create_table("memory", [tm.Column("id", tm.Int64)], primary_key="id")
     store = db.parts.store
-    table = store.table("t")
+    table = store.tables.named("t")
     assert join_tablespace(store.mem, table.handle, store.space.named("main").address, 90, 0) == a.OK
     out = np.zeros(1, dtype=np.int64)
     for number in range(5):

@@ -22,7 +22,7 @@ import tidemark as tm
 from tests.elsewhere import elsewhere
 from tidemark import read_only as read_only_views
 from tidemark.database import Database
-from tidemark.engine.access import batch_operations, row_operations
+from tidemark.engine.access import batch_operations, statuses
 from tidemark.engine.base import errors, out_of_memory
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.failure import Failure
@@ -40,7 +40,7 @@ from tidemark.engine.schema.catalog import Catalog
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION_OLDEST
 from tidemark.engine.sealed.version import check_format
 from tidemark.engine.store.group_apply import GroupApplier
-from tidemark.engine.txn.resources import Resources
+from tidemark.engine.txn.log_room import LogRoom
 from tidemark.engine.txn.transaction import Transaction
 from tidemark.recovery.backup.rows_file import CheckedFile
 from tidemark.recovery.load import commit
@@ -182,7 +182,7 @@ def row_too_large(path: Path) -> None:
     try:
         build_var_part(b"", [Long()])
     except tm.RowTooLarge as error:
-        raise _store(path).parts.store.table("item").format._too_large(error, None) from None
+        raise _store(path).parts.store.tables.named("item").format._too_large(error, None) from None
 
 
 def transaction_too_large(path: Path) -> object:
@@ -234,7 +234,7 @@ def program_invalid(path: Path) -> object:
 
 
 def program_failed(path: Path) -> object:
-    table = _store(path).parts.store.table("item")
+    table = _store(path).parts.store.tables.named("item")
     found = next(batch_operations.scan(table, None))
     raise conditions.failed(table, found.entries[int(found.offsets[0]) :], PE_DIVISION)
 
@@ -321,17 +321,16 @@ def not_primary(path: Path) -> object:
 
 
 def redo_overloaded(_path: Path) -> object:
-    raise Resources._redo_overloaded(_resources(follower_holds_log=lambda: False))
+    raise LogRoom.overloaded(_room(follower_holds_log=lambda: False))
 
 
 def binlog_overloaded(_path: Path) -> object:
-    raise Resources._redo_overloaded(_resources(follower_holds_log=lambda: True))
+    raise LogRoom.overloaded(_room(follower_holds_log=lambda: True))
 
 
-def _resources(**parts: object) -> Any:
+def _room(**parts: object) -> Any:
     log = _stub(geometry=_stub(capacity_bytes=16 << 20))
-    made = {"log": log, "awaited": None, "may_spool": True, "shortage": _stub(reason="")}
-    return _stub(**made, failure=Failure(), clock=_stub(monotonic=lambda: 1.0), **parts)
+    return _stub(_log=log, awaited=None, may_spool=True, _shortage=_stub(reason=""), **parts)
 
 
 def storage_full(_path: Path) -> object:
@@ -343,7 +342,7 @@ def too_many_files(_path: Path) -> object:
 
 
 def checkpoint_memory_exhausted(_path: Path) -> None:
-    row_operations._wait_for_copies(_stub(store=_resources()), 0.0)
+    statuses._wait_for_copies(_stub(store=_stub(failure=Failure(), clock=_stub(monotonic=lambda: 1.0))), 0.0)
 
 
 def call_memory_exhausted(_path: Path) -> None:
@@ -395,7 +394,7 @@ def commit_on_failed_store(_path: Path) -> None:
 
 
 def invariant_broken(_path: Path) -> None:
-    store = _stub(fail=lambda error: error, epochs=_stub())
+    store = _stub(failure=Failure(), epochs=_stub())
     Transaction._check_undone(_stub(store=store), -99)
 
 

@@ -17,9 +17,7 @@ from tests.doors.doors import DOORS, LIBRARY_ERRORS, Door
 from tests.doors.rules import REFUSED, TYPES, expected, same
 from tests.doors.values import VALUES
 from tests.shares import some
-from tests.store.support import open_memory
-
-SECRET = b"sixteen bytes or more"
+from tests.store.support import client_of, open_memory
 
 
 def table_name(kind: str) -> str:
@@ -91,11 +89,10 @@ def test_value_by_a_door_is_what_insert_makes_of_it(db: Any, name: str) -> None:
 @pytest.mark.parametrize("name", ["insert", "rows", "array", "pandas object", "arrow", "polars"])
 def test_value_by_a_client_is_what_insert_makes_of_it(name: str) -> None:
     """Story: `pd.NaT` of a client ended the link, and the error said "run it again"."""
-    with created() as db, tm.serve_calls(db, "127.0.0.1:0", SECRET) as serving:
-        with tm.connect([serving.address], SECRET) as remote:
-            tables = {table_name(kind): remote[table_name(kind)] for kind in TYPES}
-            found = problems(tables, DOORS[name], some(VALUES, 0.12), with_place=False)
-            assert not found, "\n".join(found[:20])
+    with created() as db, client_of(db) as remote:
+        tables = {table_name(kind): remote[table_name(kind)] for kind in TYPES}
+        found = problems(tables, DOORS[name], some(VALUES, 0.12), with_place=False)
+        assert not found, "\n".join(found[:20])
 
 
 def test_value_of_a_parquet_file_is_what_insert_makes_of_it(db: Any, tmp_path: Any) -> None:

@@ -63,9 +63,9 @@ class ArenaCheck:
         self.cells()
         self.free_list(self.word(a.S_FREE_DESCRIPTORS), "descriptor", self.word(a.S_FREE_DESCRIPTOR_COUNT))
         self.transactions()
-        for table in self.store.tables.values():
+        for table in self.store.tables.by_name.values():
             self.table(table)
-        for dropped, _ in self.store.dropped:
+        for dropped, _ in self.store.users.dropped:
             if isinstance(dropped, DroppedFragment):
                 self.fragment(self.block(address_of(dropped.fragment), "dropped fragment"), None)
             else:
@@ -113,8 +113,8 @@ class ArenaCheck:
     def transactions(self) -> None:
         store = self.store
         open_now = [txn.desc for txn in store.locks.by_slot.values()]
-        idle = [place.desc for place in store.spare_places] + list(store.arena.spare_descriptors)
-        idle += [] if store.place_of_calls is None else [store.place_of_calls.desc]
+        idle = [place.desc for place in store.resources.spare_places] + list(store.arena.spare_descriptors)
+        idle += [] if store.resources.place_of_calls is None else [store.resources.place_of_calls.desc]
         for desc in open_now + idle:
             self.claim(desc, a.TXN_WORDS, "transaction descriptor")
         for desc in idle:
@@ -210,7 +210,7 @@ class ArenaCheck:
         at = self.block(self.word(address_of(index.tree.handle) + ix.I_UNIQUE), "hash of a unique index")
         found: dict[Any, int] = {}
         self.hash_of(at, found, is_many=True)
-        if self.operations or self.store.dropped or index.name not in table.uniques:
+        if self.operations or self.store.users.dropped or index.name not in table.uniques:
             return
         wanted = set()
         seed = self.word(address_of(index.tree.handle) + ix.U_SEED) % 2**64

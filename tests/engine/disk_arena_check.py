@@ -249,7 +249,7 @@ class DiskArenaCheck:
     # --- plans -----------------------------------------------------------------------------------
     def plans(self) -> None:
         """What open transactions have planned, read from the record images in their buffers."""
-        for txn in [place.owner() for place in self.check.store.open_now() if place.owner is not None]:
+        for txn in [place.owner() for place in self.check.store.locks.open_now() if place.owner is not None]:
             for cell, owner in self.check.operations.items():
                 if owner == txn.desc:
                     self.plans_of(txn.buf, cell)

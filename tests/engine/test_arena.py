@@ -154,7 +154,7 @@ def test_index_grown_by_splits_and_shrunk_by_deletes_holds_each_key_once(shape: 
     table = at_once.create_table(world.name, SHAPES[shape][0], primary_key="id", partition=tm.HashPartition(1))
     table.insert_many(rows)
     check_arena(at_once)
-    segments = at_once.parts.store.arena.word(at_once.parts.store.tables[world.name].fragments[0], a.F_SEGMENTS)
+    segments = at_once.parts.store.arena.word(at_once.parts.store.tables.by_name[world.name].fragments[0], a.F_SEGMENTS)
     assert segments > 2
 
 
@@ -232,7 +232,7 @@ def test_planted_loss_of_a_block_and_a_double_owner_are_seen() -> None:
     mem[a.S_POOL + a.P_FREE_BLOCKS] = first
     mem[a.S_POOL + a.P_FREE_BLOCK_COUNT] += 1
     mem[counted] += 1
-    fragment = db.parts.store.tables["test.t"].fragments[0]
+    fragment = db.parts.store.tables.by_name["test.t"].fragments[0]
     mem[address_of(fragment) + a.F_ROWS] += 1
     with pytest.raises(AssertionError, match="F_ROWS"):
         check_arena(db)
@@ -242,7 +242,7 @@ def test_planted_loss_in_what_disk_columns_hold_is_seen() -> None:
     world = World("disk var", 3)
     world.db[world.name].insert_many([(n, "x" * (n * 9)) for n in range(700)])
     store = world.db.parts.store
-    mem, fragment = store.mem, store.tables[world.name].fragments[0]
+    mem, fragment = store.mem, store.tables.by_name[world.name].fragments[0]
     check_arena(world.db)
     txn = world.db.transaction()
     txn.write(world.name, (5_000, "y" * 9_000))

@@ -61,7 +61,7 @@ def names_of(db: Any) -> list[str]:
 
 def shape(db: Any, primary: bool) -> Shape:
     store = db.parts.store
-    table = store.table(NAME)
+    table = store.tables.named(NAME)
     if primary:
         return shape_of(store.mem, address_of(table.fragments[0]))
     (index,) = table.listed_indexes()
@@ -96,12 +96,12 @@ def test_two_stores_have_seeds_of_their_own_and_keep_them() -> None:
         db = Database(files, Options.from_keywords(SMALL), ManualClock(number))
         db.create_table(NAME, [tm.Column("id", tm.Int64)], "id")
         db[NAME].insert((1,))
-        seed = db.parts.store.seed
-        fragment = address_of(db.parts.store.table(NAME).fragments[0])
+        seed = db.parts.store.tables.seed
+        fragment = address_of(db.parts.store.tables.named(NAME).fragments[0])
         assert int(db.parts.store.mem[fragment + a.F_INDEX_SEED]) == seed
         db.close()
         again = open_memory(MemoryFiles.from_snapshot(files.snapshot()))
-        assert again.parts.store.seed == seed and again[NAME].get(1) is not None
+        assert again.parts.store.tables.seed == seed and again[NAME].get(1) is not None
         check_arena(again)
         seeds.add(seed)
     assert len(seeds) == 2 and 0 not in seeds

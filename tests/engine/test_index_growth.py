@@ -38,7 +38,7 @@ class Index:
         self.db: Any = open_memory(data_memory="8 MiB")
         self.db.create_table("test.t", [tm.Column("id", tm.Int64)], "id", tm.HashPartition(1))
         self.arena = self.db.parts.store.arena
-        self.fragment = address_of(self.db.parts.store.table("test.t").fragments[0])
+        self.fragment = address_of(self.db.parts.store.tables.named("test.t").fragments[0])
         self.count = 0
 
     def add(self, tags: list[int]) -> int:
@@ -109,7 +109,7 @@ def test_refused_memory_at_any_step_of_growth_loses_no_entry() -> None:
         assert requests(index.arena) >= nth
         assert index.add(tags[done:]) == len(tags) - done
         assert index.entries() == Counter(tags), f"take {nth} of {takes}"
-        index.db.parts.store.dropped.clear()
+        index.db.parts.store.users.dropped.clear()
     assert refused >= 10
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -57,31 +57,24 @@ def test_timeout_names_row_and_holder_and_how_long_it_has_held_locks(timed: Time
     )
 
 
-@pytest.mark.parametrize("how", ["insert", "write", "get", "insert_many", "delete_many", "shared", "update_where"])
+KEY = (2, "y")
+WAITING: dict[str, Callable[[Any], object]] = {
+    "insert": lambda txn: txn.insert("test.person", (*KEY, "n")),
+    "write": lambda txn: txn.write("test.person", (*KEY, "n")),
+    "get": lambda txn: txn.get("test.person", KEY, lock="exclusive"),
+    "shared": lambda txn: list(txn.scan("test.person", lock="shared")),
+    "insert_many": lambda txn: txn.insert_many("test.person", [(7, "z", "n"), (*KEY, "n")]),
+    "delete_many": lambda txn: txn.delete_many("test.person", [(1, "x"), KEY]),
+    "update_where": lambda txn: txn.update_where("test.person", {"mail": "n"}),
+}
+
+
+@pytest.mark.parametrize("how", WAITING)
 def test_every_call_that_waits_names_the_row(timed: Timed, how: str) -> None:
-    key = (2, "y")
-
-    def call() -> None:
-        with timed.db.transaction() as txn:
-            if how == "insert":
-                txn.insert("test.person", (*key, "n"))
-            elif how == "write":
-                txn.write("test.person", (*key, "n"))
-            elif how == "get":
-                txn.get("test.person", key, lock="exclusive")
-            elif how == "shared":
-                list(txn.scan("test.person", lock="shared"))
-            elif how == "insert_many":
-                txn.insert_many("test.person", [(7, "z", "n"), (*key, "n")])
-            elif how == "delete_many":
-                txn.delete_many("test.person", [(1, "x"), key])
-            else:
-                txn.update_where("test.person", {"mail": "n"})
-
     with timed.db.transaction() as txn:
-        txn.delete("test.person", key)
-        error = timed.refused(call)
-        assert (error.key, error.holder) == (key, txn.txid)
+        txn.delete("test.person", KEY)
+        error = timed.refused(lambda: timed.db.run(WAITING[how], retries=0))
+        assert (error.key, error.holder) == (KEY, txn.txid)
         txn.rollback()
 
 

@@ -20,15 +20,15 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import in_child
 from tests.engine.arena_check import check_arena
 from tests.shares import few
 from tests.store.interrupts import Point, fail_at
 from tests.store.support import ACCOUNT, open_memory
 from tests.store.test_surroundings import address_space_bytes, leave_address_space, take_free_memory
-from tests.store.test_trouble import in_child
 from tests.store.test_trouble_interrupts import CASES, NAME, OPTIONS, Case, contents, state_of
 from tests.store.trouble import promises
-from tidemark.engine.txn import transaction, transactions
+from tidemark.engine.txn import resources, transaction
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 # On the way into these, no work has begun yet, or an error is under way already, which the caller gets unchanged.
@@ -77,7 +77,7 @@ def test_memory_error_at_any_point_is_typed_and_leaves_all_or_nothing(start: dic
         is_on_the_way = is_the_callers(point)
         assert is_on_the_way or point.error is None or isinstance(point.error, tm.Error), place
         if is_on_the_way:
-            db.parts.store.roll_back_all()
+            db.parts.store.transactions.roll_back_all()
         failed = db.parts.store.failure.first is not None
         if failed:
             seen["the store failed"] += 1
@@ -237,7 +237,7 @@ def test_memory_error_at_any_point_of_a_snapshot_leaves_none_open(start: dict[st
         assert is_refused or is_the_callers(point) or point.error is None, place
         db.parts.store.snapshots.close_all()
         snapshot_reads(db)
-        assert not db.parts.store.pins, place
+        assert not db.parts.store.users.pins, place
     assert refused > POINTS
 
 
@@ -294,7 +294,7 @@ def test_memory_error_at_any_point_of_a_comparison_is_typed_and_nothing_stays_op
         if isinstance(point.error, tm.StoreFailed):  # in the write of the log, for the snapshot
             assert db.parts.store.failure.first is not None, said
             db = open_memory(db.parts.files.kill(), **OPTIONS)
-        assert not db.parts.store.pins, said
+        assert not db.parts.store.users.pins, said
         compare()
 
 
@@ -367,7 +367,7 @@ def test_memory_error_at_the_beginning_of_a_transaction_loses_no_descriptor(
         txn.begin()
     check_arena(db)
     with monkeypatch.context() as patch:
-        patch.setattr(transactions, "np", SimpleNamespace(zeros=Short(np.zeros, 3), int64=np.int64))
+        patch.setattr(resources, "np", SimpleNamespace(zeros=Short(np.zeros, 3), int64=np.int64))
         for _ in range(3):
             txn = db.transaction()
             with pytest.raises(tm.MemoryExhausted):

@@ -10,7 +10,6 @@ import pytest
 import tidemark as tm
 from tests.elsewhere import elsewhere
 from tests.store.support import open_memory
-from tidemark.engine.base.errors import SchemaInvalid
 
 LONG_MS = 120_000  # a wait fails the test by its time limit
 NAME = "test.job"
@@ -104,12 +103,6 @@ def test_get_returns_none_for_a_row_that_is_locked(db: tm.Database) -> None:
         holder.rollback()
 
 
-def test_own_other_transaction_is_skipped_like_any_other(db: tm.Database) -> None:
-    with db.transaction() as first, db.transaction() as second:
-        assert ids(first, limit=2) == [0, 1]
-        assert ids(second, limit=2) == [2, 3]
-
-
 def test_waiter_for_a_shared_row_comes_before_a_scan_that_skips(db: tm.Database) -> None:
     with db.transaction() as txn:
         assert len(txn.scan(NAME, lock="shared", skip_locked=True).to_arrow()) == 10
@@ -128,10 +121,3 @@ def test_rows_are_back_when_the_transaction_that_took_them_is_rolled_back(db: tm
         assert ids_elsewhere(db) == list(range(3, 10))
         txn.rollback()
     assert ids_elsewhere(db) == list(range(10))
-
-
-def test_skip_locked_without_a_lock_is_refused(db: tm.Database) -> None:
-    with db.transaction() as txn:
-        for call in (lambda: txn.get(NAME, 1, skip_locked=True), lambda: txn.scan(NAME, skip_locked=True)):
-            with pytest.raises(SchemaInvalid, match="give lock='exclusive' or 'shared' too"):
-                call()

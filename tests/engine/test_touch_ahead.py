@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import tidemark as tm
+from tests.elsewhere import in_child
 from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory
 from tests.waiting import wait_until
@@ -226,28 +227,23 @@ def test_store_is_closed_while_the_thread_works(begun: list[Words]) -> None:
 
 
 def test_process_forks_while_the_thread_works(begun: list[Words]) -> None:
-    codes: list[int] = []
+    ended: list[str] = []
+
+    def close() -> str:
+        ahead = touched.TouchAhead(db.parts.store.mem)
+        ahead.plan, ahead.process = begun[0], os.getppid()
+        begun[0][w.W_STATE] = w.WORKS  # the thread is the other process's
+        ahead.close()
+        return "closed"
 
     def fork(*done: Any) -> None:
-        if codes:
-            return
-        child = os.fork()
-        if child == 0:
-            code = 1
-            try:
-                ahead = touched.TouchAhead(db.parts.store.mem)
-                ahead.plan, ahead.process = begun[0], os.getppid()
-                begun[0][w.W_STATE] = w.WORKS  # the thread is the other process's
-                ahead.close()
-                code = 0
-            finally:
-                os._exit(code)
-        codes.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        if not ended:
+            ended.append(in_child(close))
 
     with open_memory(transaction_memory="16 MiB", redo_log="32 MiB") as db:
         table = db.create_table("t", COLUMNS, "id")
         assert table.insert_many(rows(0, 70_000), progress=fork) == 70_000
-        assert codes == [0]
+        assert ended == ["closed"]
         assert table.get(69_999).a == 7 * 69_999
 
 

@@ -17,9 +17,10 @@ import numpy as np
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import at_once, elsewhere
 from tidemark.engine.access import disk_reading, snapshot_reads
 from tidemark.engine.access import disk_reads_kernels as disk_reads
-from tidemark.engine.access.reads_kernels import read_int_key
+from tidemark.engine.access.reads_kernels import read_rows
 from tidemark.engine.access.versions_reads_kernels import scan_rows
 from tidemark.engine.disk.space_kernels import tablespace_of
 from tidemark.engine.index.tree_scans_kernels import tree_estimate
@@ -30,7 +31,7 @@ from tidemark.engine.memory.arena import NOTHING, address_of, next_handle
 from tidemark.engine.memory.handles_kernels import descriptor_word, withdraw
 from tidemark.engine.queries import program_scans
 from tidemark.engine.table.setup_kernels import drop_fragment_pages
-from tidemark.engine.txn.operations_kernels import touch_int_key
+from tidemark.engine.txn.operations_kernels import touch_rows
 from tidemark.handles import TableHandle
 
 RANGES = [("a", 100), ("b", 200), ("c", 300)]
@@ -53,13 +54,6 @@ def db(tmp_path: Path) -> Iterator[tm.Database]:
         yield db
 
 
-def by_thread(work: Callable[[], Any]) -> None:
-    """Another thread, to its end."""
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-
-
 def before_first(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, work: Callable[[], Any]) -> None:
     """Let another thread do `work` on the way into the first call of a function."""
     real, done = getattr(owner, name), []
@@ -67,7 +61,7 @@ def before_first(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, work: C
     def call(*arguments: Any) -> Any:
         if not done:
             done.append(True)
-            by_thread(work)
+            elsewhere(work)
         return real(*arguments)
 
     monkeypatch.setattr(owner, name, call)
@@ -78,11 +72,11 @@ def refill(db: tm.Database, columns: list[tm.Column]) -> None:
     descriptor: the descriptor that `spare` returned last goes to that table itself.
     """
     db.create_table("spare", columns, primary_key="id")
-    (gone,) = db.parts.store.table("t").fragments[:1]
+    (gone,) = db.parts.store.tables.named("t").fragments[:1]
     db.drop_partition("t", "a")
     db.drop_table("spare")
     db.create_table("new", columns, primary_key="id", partition=tm.HashPartition(64))
-    assert address_of(gone) in map(address_of, db.parts.store.table("new").fragments)
+    assert address_of(gone) in map(address_of, db.parts.store.tables.named("new").fragments)
     db["new"].insert_many({"id": list(range(900_000, 902_000)), "k": list(range(2_000))})
 
 
@@ -121,9 +115,9 @@ def test_lookup_in_a_unique_index_that_is_being_dropped_finds_it_gone(db: tm.Dat
         with pytest.raises(tm.NoSuchIndex), db.transaction() as txn:
             txn.get("t", 7, index="once_k", lock="exclusive")
 
-    index = db.parts.store.table("t").uniques["once_k"]
+    index = db.parts.store.tables.named("t").uniques["once_k"]
     before_first(monkeypatch, db.parts.store.log, "wait", beside)
-    monkeypatch.setattr(type(db.parts.store.table("t")), "unique", lambda self, name: index)
+    monkeypatch.setattr(type(db.parts.store.tables.named("t")), "unique", lambda self, name: index)
     db.drop_index("t", "once_k")
     assert met
 
@@ -157,14 +151,14 @@ def test_sums_skip_a_partition_that_was_dropped_meanwhile(db: tm.Database, monke
 
 def test_calls_on_a_table_that_is_dropped_on_the_way_find_it_gone(db: tm.Database, monkeypatch: Any) -> None:
     """Story: a check of the table, then a kernel on the table's address: `drop_table` came between."""
-    table = db.parts.store.table("t")
+    table = db.parts.store.tables.named("t")
     db.drop_table("t")
     monkeypatch.setattr(type(table), "is_dropped", False)
-    mem, out = db.parts.store.mem, np.zeros(64, dtype=np.int64)
-    assert read_int_key(mem, table.handle, 7, out) == a.ST_DROPPED
+    mem, out, key = db.parts.store.mem, np.zeros(64, dtype=np.int64), (np.array([7]), NOTHING, 1, 0, 1)
+    assert read_rows(mem, table.handle, 0, 0, NOTHING, *key, out, out, out) == a.ST_DROPPED
     assert table.count() == 0
     with db.transaction() as txn:
-        assert touch_int_key(mem, table.handle, txn.desc, txn.buf, 7, a.MODE_LOCK) == a.ST_DROPPED
+        assert touch_rows(mem, table.handle, txn.desc, txn.buf, *key, a.MODE_LOCK, NOTHING) == a.ST_DROPPED
     handle = TableHandle(db.parts.store, table)
     for call in (
         lambda: handle[7],
@@ -204,7 +198,7 @@ def test_user_that_leaves_while_a_partition_is_dropped_is_not_waited_for(db: tm.
 
     monkeypatch.setattr(store.locks, "by_slot", Looked(store.locks.by_slot))
     db.drop_partition("t", "a")
-    assert store.dropped == []
+    assert store.users.dropped == []
 
 
 def test_pin_released_by_a_finalizer_under_the_latch_waits_for_nothing(db: tm.Database) -> None:
@@ -220,13 +214,13 @@ def test_pin_released_by_a_finalizer_under_the_latch_waits_for_nothing(db: tm.Da
     reader: Any = shown()
     assert next(reader) == 300
     db.drop_partition("t", "a")
-    assert len(store.dropped) == 1
-    with store.schema_latch:
+    assert len(store.users.dropped) == 1
+    with store.schema.latch:
         del reader
         gc.collect()
-        assert len(store.dropped) == 1
+        assert len(store.users.dropped) == 1
     db["t"].delete(250)  # the next to leave
-    assert store.dropped == []
+    assert store.users.dropped == []
 
 
 def test_withdrawn_handle_is_refused_for_good(db: tm.Database) -> None:
@@ -236,10 +230,10 @@ def test_withdrawn_handle_is_refused_for_good(db: tm.Database) -> None:
     for turn in range(30):
         name = f"x{turn}"
         db.create_table(name, COLUMNS, primary_key="id")
-        table = store.table(name)
+        table = store.tables.named(name)
         if turn % 3 == 0:
             db.create_index(name, "i", ("k",), unique=turn % 2 == 0)
-            seen.add(store.table(name).parts_of("i")[0].tree.handle)
+            seen.add(store.tables.named(name).parts_of("i")[0].tree.handle)
         seen |= {table.handle, *table.fragments}
         db.drop_table(name)
         assert all(descriptor_word(mem, handle, 0) == a.ST_DROPPED for handle in seen)
@@ -250,7 +244,7 @@ def test_withdrawn_handle_is_refused_for_good(db: tm.Database) -> None:
 def test_block_whose_generations_are_used_up_is_not_used_again(db: tm.Database) -> None:
     store = db.parts.store
     db.create_table("x", COLUMNS, primary_key="id")
-    table = store.table("x")
+    table = store.tables.named("x")
     at = address_of(table.handle)
     store.mem[at + a.D_GENERATION] = a.GENERATION_MAX - 2
     object.__setattr__(table, "handle", (a.GENERATION_MAX - 2) << a.HANDLE_BLOCK_BITS | at >> a.BLOCK_SHIFT)
@@ -258,14 +252,14 @@ def test_block_whose_generations_are_used_up_is_not_used_again(db: tm.Database) 
     db.drop_table("x")
     for turn in range(20):
         db.create_table(f"y{turn}", COLUMNS, primary_key="id")
-        made = store.table(f"y{turn}")
+        made = store.tables.named(f"y{turn}")
         assert at not in map(address_of, [made.handle, *made.fragments])
 
 
 def test_only_the_next_handle_gives_memory_back(db: tm.Database) -> None:
     """What is withdrawn stays where it is until the thread that withdrew it has given it back."""
     store = db.parts.store
-    table = store.table("t")
+    table = store.tables.named("t")
     fragment = table.fragments[0]
     assert withdraw(store.mem, fragment) == a.OK
     assert withdraw(store.mem, fragment) == a.ST_DROPPED
@@ -282,8 +276,13 @@ def test_words_of_descriptors_equal_those_in_the_arena(db: tm.Database) -> None:
     db.create_tablespace("main", size="1 MiB", page_size="4 KiB", extent="32 KiB")
     db.create_table("d", [tm.Column("id", tm.Int64), tm.Column("x", tm.Int64, storage="disk")], primary_key="id")
     db.create_index("t", "once_k", ("k",), unique=True)
-    mem, tree = store.mem, store.table("t").uniques["once_k"].tree
-    every = [store.table("t").handle, *store.table("t").fragments, tree.handle, *store.table("d").fragments]
+    mem, tree = store.mem, store.tables.named("t").uniques["once_k"].tree
+    every = [
+        store.tables.named("t").handle,
+        *store.tables.named("t").fragments,
+        tree.handle,
+        *store.tables.named("d").fragments,
+    ]
     for handle in every:
         at, words = address_of(handle), np.zeros(a.BLOCK_WORDS, dtype=np.int64)
         assert handles.descriptor_words(mem, handle, 0, words) == a.OK
@@ -313,16 +312,12 @@ def test_transaction_ids_of_threads_are_never_past_what_is_said_to_be_given(db: 
     given: list[int] = []
     start = threading.Barrier(4)
 
-    def take() -> None:
+    def take(_: int) -> None:
         start.wait()
         for _ in range(3_000):
-            txid = store.next_txid()
+            txid = store.resources.next_txid()
             given.append(txid)
-            assert store.txid_limit() > txid
+            assert store.resources.txid_limit() > txid
 
-    threads = [threading.Thread(target=take) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(set(given)) == 12_000 and max(given) == store.txid_limit() - 1
+    at_once(take, range(4))
+    assert len(set(given)) == 12_000 and max(given) == store.resources.txid_limit() - 1

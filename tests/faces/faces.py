@@ -48,17 +48,17 @@ class Item:
 
 
 def create(db: tm.Database, storage: str) -> None:
-    """Create the table, with an ordered index `by_n` and a unique one `by_name`."""
+    """Create the table, with an ordered index `by_n` and a unique one `by_name`, which is ordered too in partitions."""
     columns = [
         tm.Column("id", tm.Int64),
         tm.Column("name", tm.VarChar(20)),
         tm.Column("n", tm.Int32, nullable=True),
         tm.Column("note", tm.Text, nullable=True, storage="disk" if storage == "disk" else "memory"),
     ]
-    parts = tm.RangePartition("id", [("low", 3), ("high", tm.MAXVALUE)]) if storage == "partitions" else None
+    parts = tm.RangePartition("id", [("low", 3), ("high", 9)]) if storage == "partitions" else None  # none takes key 9
     db.create_table(TABLE, columns, "id", parts)
     db.create_index(TABLE, "by_n", "n")
-    db.create_index(TABLE, "by_name", "name", unique=True)
+    db.create_index(TABLE, "by_name", "name", unique=True, ordered=storage == "partitions")
     db[TABLE].insert_many(ROWS)
 
 
@@ -92,8 +92,13 @@ class Faces:
         self.db[TABLE].insert_many(ROWS)
 
     def rows(self) -> list[tuple[Any, ...]]:
-        """Return the rows of the table, sorted."""
-        return sorted(tuple(row) for row in self.db[TABLE])
+        """Return the rows of the table, sorted. Its indexes lead to the same."""
+        table = self.db[TABLE]
+        rows = sorted(tuple(row) for row in table)
+        for index in ("by_n", "by_name") if self.storage == "partitions" else ("by_n",):
+            assert sorted(tuple(row) for row in table.scan(index=index)) == rows, index
+        assert [tuple(table.get(row[1], index="by_name")) for row in rows] == rows
+        return rows
 
     @contextmanager
     def face(self, name: str) -> Iterator[Any]:
@@ -104,13 +109,13 @@ class Faces:
         if name == "typed table":
             yield self.db.table(TABLE, Item)
         elif name.endswith("snapshot table"):
-            with self._entered(store.snapshot()) as snapshot:
+            with self.entered(store.snapshot()) as snapshot:
                 yield snapshot[TABLE]
         elif kind == "transaction":
-            with self._entered(store.transaction()) as txn:
+            with self.entered(store.transaction()) as txn:
                 yield txn
         elif kind == "snapshot":
-            with self._entered(store.snapshot()) as snapshot:
+            with self.entered(store.snapshot()) as snapshot:
                 yield snapshot
         elif kind == "scan":
             yield store[TABLE].scan()
@@ -118,7 +123,8 @@ class Faces:
             yield store if kind == "store" else store[TABLE]
 
     @contextmanager
-    def _entered(self, manager: Any) -> Iterator[Any]:
+    def entered(self, manager: Any) -> Iterator[Any]:
+        """A context, awaited if it must be."""
         if not hasattr(manager, "__aenter__"):
             with manager as entered:
                 yield entered
@@ -142,12 +148,28 @@ class Faces:
             if asyncio.iscoroutine(found):
                 found = self.awaited(found)
             if name == "scan" and face.startswith("awaited"):
-                found = self.awaited(_listed(found))
+                found = self.awaited(listed(found))
             return plain(name, found)
 
 
-async def _listed(scan: Any) -> list[Any]:
-    return [row async for row in scan]
+class Calls:
+    """The calls of an object, awaited if they must be."""
+
+    def __init__(self, faces: Faces, made: Any) -> None:
+        self._faces = faces
+        self._made = made
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **named: Any) -> Any:
+            found = getattr(self._made, name)(*arguments, **named)
+            return self._faces.awaited(found) if hasattr(found, "__await__") else found
+
+        return call
+
+
+async def listed(made: Any) -> list[Any]:
+    """Return what is awaited one after the other."""
+    return [each async for each in made]
 
 
 def typed(name: str, arguments: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.faces.faces import ROWS, STORAGES, TABLE, Faces, plain
+from tests.faces.faces import ROWS, STORAGES, TABLE, Calls, Faces, listed, plain
 from tests.waiting import wait_until
 from tidemark.calls import READ_ONLY, SCAN_CALLS, calls_of
 
@@ -26,19 +26,8 @@ def faces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield Faces(tmp_path_factory.mktemp("faces") / "store", request.param, at_end)
 
 
-class Calls:
-    """The calls of an object, awaited if they must be."""
-
-    def __init__(self, faces: Faces, made: Any) -> None:
-        self._faces = faces
-        self._made = made
-
-    def __getattr__(self, name: str) -> Any:
-        def call(*arguments: Any, **named: Any) -> Any:
-            found = getattr(self._made, name)(*arguments, **named)
-            return self._faces.awaited(found) if hasattr(found, "__await__") else found
-
-        return call
+def opened(faces: Faces) -> int:
+    return int(faces.db.status()["snapshots"]["open"])
 
 
 @pytest.mark.parametrize("face", STORES)
@@ -51,6 +40,12 @@ def test_every_change_of_the_schema_is_made_by_every_store(faces: Faces, face: s
         assert [each["name"] for each in db.partitions("sale")] == ["old", "now"]
         db.drop_partition("sale", "old")
         assert [each["name"] for each in here.partitions("sale")] == ["now"]
+        # Story: a client could neither add a partition up to MAXVALUE nor list one: "a value cannot be sent".
+        db.add_partition("sale", "later", tm.MAXVALUE)
+        assert db.partitions("sale") == here.partitions("sale") and db.partitions("sale")[1]["upper"] is tm.MAXVALUE
+        if face == "remote store":
+            assert made["sale"].definition.partition == here["sale"].definition.partition
+        db.drop_partition("sale", "later")
         db.add_column("sale", tm.Column("note", tm.VarChar(4), default="none"))
         here["sale"].insert({"year": 2025})
         db.widen_column("sale", "note", tm.VarChar(80))
@@ -93,24 +88,23 @@ def test_every_change_of_the_schema_is_made_by_every_store(faces: Faces, face: s
 def test_every_store_runs_work_and_tells_its_outcome(faces: Faces, face: str) -> None:
     with faces.face(face) as made:
         db, txids = Calls(faces, made), []
-        if face == "awaited store":
 
-            async def work(txn: Any) -> bool:
-                txids.append(txn.txid)
-                return bool(await txn.update(TABLE, 1, {"n": 11}))
-        else:
+        def work(txn: Any) -> Any:
+            txids.append(txn.txid)
+            if len(txids) % 3:
+                raise tm.LockTimeout("planted; run it again")
+            return txn.update(TABLE, 1, {"n": 11})
 
-            def work(txn: Any) -> Any:
-                txids.append(txn.txid)
-                return txn.update(TABLE, 1, {"n": 11})
-
-        assert db.run(work) is True and faces.db[TABLE][1].n == 11
+        assert db.run(work, isolation="snapshot") is True and faces.db[TABLE][1].n == 11
         faces.restore()
-        assert db.outcome(txids[0]) == "committed" and db.sync() >= 1
+        assert [db.outcome(txid) for txid in txids] == ["aborted", "aborted", "committed"] and db.sync() >= 1
+        with pytest.raises(tm.LockTimeout, match="planted"):
+            db.run(work, retries=1)
+        assert len(set(txids)) == 5
         with pytest.raises(tm.Rejected):
             db.run(work, retries=-1)
         with pytest.raises(tm.Rejected, match="is not open"):
-            db.kill(txids[0])
+            db.kill(txids[2])
         assert db.checkpoint()["lcp_id"] >= 1 and db.check()["is_sound"] is True
         assert db.status()["tables"][TABLE]["rows"] == 3
         table = made.table(TABLE)
@@ -145,28 +139,31 @@ def test_a_snapshot_shows_what_was(faces: Faces, face: str) -> None:
             faces.restore()
 
 
-def test_a_snapshot_of_a_client_ends_with_it(faces: Faces) -> None:
-    def opened() -> int:
-        return int(faces.db.status()["snapshots"]["open"])
+@pytest.mark.parametrize("face", ["snapshot", "remote snapshot"])
+def test_a_snapshot_that_is_closed_refuses_every_call(faces: Faces, face: str) -> None:
+    with faces.face(face) as snapshot:
+        table = snapshot[TABLE]
+        scan = iter(table.scan())
+        next(scan)
+        assert opened(faces) == 1 and TABLE in snapshot and "x" not in snapshot and len(table) == 3
+        of = " of another process" if face == "remote snapshot" else ""
+        assert repr(table).startswith(f"<tidemark table {TABLE}{of} at epoch {snapshot.epoch}")
+        snapshot.close()
+        snapshot.close()
+        assert opened(faces) == 0 and repr(snapshot).endswith("closed>")
+        calls = (lambda: table.get(1), lambda: len(table), lambda: snapshot[TABLE], table.count, table.to_arrow)
+        for call in (*calls, lambda: table.get("pen", index="by_name")):
+            with pytest.raises(tm.SnapshotClosed, match=r"open another one with (db.)?snapshot\(\)"):
+                call()
 
-    snapshot = faces.remote.snapshot()
-    table = snapshot[TABLE]
-    scan = iter(table.scan())
-    next(scan)
-    assert opened() == 1 and TABLE in snapshot and "x" not in snapshot and len(table) == 3
-    assert repr(table) == f"<tidemark table {TABLE} of another process at epoch {snapshot.epoch}>"
-    snapshot.close()
-    snapshot.close()
-    assert opened() == 0 and repr(snapshot).endswith("of another process, closed>")
-    for call in (lambda: table.get(1), lambda: len(table), lambda: snapshot[TABLE], table.count):
-        with pytest.raises(tm.SnapshotClosed):
-            call()
+
+def test_a_snapshot_of_a_client_ends_with_it(faces: Faces) -> None:
     other = faces.connected()
     left = other.snapshot()
     other.close()
     with pytest.raises(tm.StoreClosed):
         left[TABLE]
-    wait_until(lambda: opened() == 0)
+    wait_until(lambda: opened(faces) == 0)
 
 
 def test_a_snapshot_whose_link_breaks_says_so_and_is_closed_there(faces: Faces) -> None:
@@ -178,7 +175,7 @@ def test_a_snapshot_whose_link_breaks_says_so_and_is_closed_there(faces: Faces) 
     with pytest.raises(tm.SnapshotClosed, match="open another one"):
         table.get(1)
     snapshot.close()
-    wait_until(lambda: faces.db.status()["snapshots"]["open"] == 0)
+    wait_until(lambda: opened(faces) == 0)
 
 
 def test_a_snapshot_of_a_client_that_its_process_has_dropped_says_so(faces: Faces) -> None:
@@ -206,7 +203,7 @@ def test_a_scan_answers_the_same_on_every_face(faces: Faces, face: str) -> None:
         assert sorted(ask("to_numpy")["id"].tolist()) == [1, 2] and ask("schema").names == ["id", "name", "n", "note"]
         batches = ask("batches")
         if hasattr(batches, "__aiter__"):
-            batches = faces.awaited(_listed(batches))
+            batches = faces.awaited(listed(batches))
         assert sum(batch.num_rows for batch in batches) == 2
         assert (ask("count"), ask("count", "note"), ask("sum", "n"), ask("min", "n")) == (2, 1, 15, 5)
         assert (ask("max", tm.col("n") + 1), ask("mean", "n")) == (11, 7.5)
@@ -214,10 +211,6 @@ def test_a_scan_answers_the_same_on_every_face(faces: Faces, face: str) -> None:
         assert ask("explain")["access"] == "full scan"
         with pytest.raises(tm.ProgramInvalid):
             ask("sum", "name")
-
-
-async def _listed(made: Any) -> list[Any]:
-    return [each async for each in made]
 
 
 def test_every_call_of_a_scan_has_a_case() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.elsewhere import at_once
 from tidemark.engine.base.errors import (
     FileMissing,
     InvalidName,
@@ -269,11 +268,7 @@ def test_writes_of_many_threads_all_arrive(files: CheckedFiles) -> None:
         for _ in range(20):
             files.pwrite(file, number * 4096, bytes([number]) * 4096)
 
-    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(write, range(8))
     files.fdatasync(file)
     assert files.pread(file, 0, 8 * 4096) == b"".join(bytes([number]) * 4096 for number in range(8))
 

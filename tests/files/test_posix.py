@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.descriptors import descriptors_below
+from tests.elsewhere import in_child
 from tidemark.engine.base.errors import FileMissing, ForkedHandle, IoFailed, Locked, ReadOnly, Rejected, StoreFailed
 from tidemark.engine.files.directory import LOCK_LINE_BYTES, PosixFiles
 from tidemark.engine.files.protocol import File
@@ -500,21 +501,17 @@ def test_pin_that_a_forked_child_inherits_closes_nothing_of_the_child(tmp_path: 
         files.close(files.create(name))
     inherited = files.pin("one")
     assert inherited is not None
-    ready, said = os.pipe()
-    child = os.fork()
-    if child == 0:
+
+    def child() -> list[bool]:
         own_files = PosixFiles(tmp_path)
         own = own_files.pin("two")
         inherited.release()
         inherited.release()
-        os.write(said, bytes([own is not None and own_files.is_pinned("two"), own_files.is_pinned("one")]))
-        os._exit(0)
-    os.waitpid(child, 0)
-    assert os.read(ready, 2) == bytes([True, True])
+        return [own is not None and own_files.is_pinned("two"), own_files.is_pinned("one")]
+
+    assert in_child(child) == [True, True]
     assert files.is_pinned("one")
     inherited.release()
-    for descriptor in (ready, said):
-        os.close(descriptor)
     files.close_all()
 
 

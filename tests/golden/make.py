@@ -25,8 +25,8 @@ from tidemark.database import Database
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
-from tidemark.format_document import fingerprint
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tools.format_document import fingerprint
 
 FOLDER = Path(__file__).resolve().parent
 SEED = 20_260

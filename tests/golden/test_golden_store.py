@@ -15,8 +15,8 @@ from tests.recovery.support import units
 from tidemark.engine.disk.disk_layout import DP_ENTRIES, ENTRY_MASK, PIECE_CHUNK
 from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
-from tidemark.format_document import fingerprint
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tools.format_document import fingerprint
 
 ARCHIVES = sorted(make.FOLDER.glob("store-format-*.tar.xz"))
 

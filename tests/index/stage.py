@@ -59,7 +59,7 @@ class Stage:
             else self.db.create_table(NAME, list(columns), primary_key=primary_key)
         )
         self.store = self.db.parts.store
-        self.table = self.store.table(NAME)
+        self.table = self.store.tables.named(NAME)
         self.mem: Any = self.store.mem
         self.names = [column.name for column in self.table.definition.columns]
         self.key = tuple(key)

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
 from typing import Any
 
 import tidemark as tm
 from tests.engine.arena_check import check_arena
 from tests.index.stage import order_of
-from tests.store.support import open_memory
-from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from tests.store.random_work import RandomWork, Rows
 
 NAME = "test.t"
-ROOM: dict[str, Any] = {
-    "data_memory": "32 MiB",
-    "redo_log": "16 MiB",
-    "undo_log": "16 MiB",
-    "transaction_memory": "4 MiB",
-    "page_buffer": "64 KiB",
-}
 INDEXES = {"by_owner": ("owner", "n"), "by_n": ("n",), "by_text": ("long",), "by_flag": ("flag", "id")}
 KEYS = 200
 
@@ -39,23 +29,16 @@ def columns(on_disk: bool) -> list[tm.Column]:
     return made
 
 
-class Indexed:
-    """Random work on one table; `rows` is the committed content, by key."""
+class Indexed(RandomWork):
+    """Random work on a table with ordered indexes."""
 
     def __init__(self, seed: int, on_disk: bool = False, partition: Any = None, **options: Any) -> None:
-        self.rng = random.Random(seed)
-        self.files = MemoryFiles()
-        self.options = {**ROOM, **options}
         self.on_disk = on_disk
-        self.db: Any = open_memory(self.files, **self.options)
-        self.columns = columns(on_disk)
         self.keys = KEYS
-        self.db.create_table(NAME, self.columns, "id", partition or tm.HashPartition(2))
-        self.rows: dict[int, tuple[Any, ...]] = {}
+        super().__init__(NAME, self.columns_of(on_disk), seed, partition, **options)
 
-    @property
-    def table(self) -> Any:
-        return self.db[NAME]
+    def columns_of(self, on_disk: bool) -> list[tm.Column]:
+        return columns(on_disk)
 
     # --- rows -----------------------------------------------------------------------------------
     def value(self, name: str) -> Any:
@@ -74,11 +57,7 @@ class Indexed:
             return bytes([rng.randrange(256)]) * rng.randrange(1_500)
         return None if rng.random() < 0.8 else b"c" * rng.randrange(30_000)
 
-    def row(self, key: int) -> tuple[Any, ...]:
-        return (key, *[self.value(column.name) for column in self.columns[1:]])
-
-    def change(self, txn: Any, rows: dict[int, tuple[Any, ...]]) -> None:
-        """One call of any kind, made on the table and on `rows`."""
+    def change(self, txn: Any, rows: Rows) -> None:
         rng = self.rng
         key = rng.randrange(self.keys)
         draw = rng.random()
@@ -89,8 +68,9 @@ class Indexed:
             txn.delete(NAME, key)
             del rows[key]
         elif draw < 0.75 and key in rows:
-            names = rng.sample([column.name for column in self.columns[1:]], rng.randint(1, 3))
-            self.update(txn, rows, key, names)
+            changes = {name: self.value(name) for name in rng.sample(self.names[1:], rng.randint(1, 3))}
+            txn.update(NAME, key, changes)
+            rows[key] = self.changed(rows[key], changes)
         elif draw < 0.8:
             fresh = [self.row(each) for each in rng.sample(range(self.keys), rng.randint(1, 30))]
             txn.write_many(NAME, fresh)
@@ -101,50 +81,17 @@ class Indexed:
             for each in some:
                 rows[each] = (*rows[each][:2], each % 5, *rows[each][3:])
         elif draw < 0.95:
-            inner = dict(rows)
-            with contextlib.suppress(ZeroDivisionError), txn.savepoint():
-                for _ in range(rng.randint(1, 4)):
-                    self.change(txn, inner)
-                if rng.random() < 0.5:
-                    raise ZeroDivisionError
-                rows.clear()
-                rows.update(inner)
+            self.in_savepoint(txn, rows)
         elif key in rows and rng.random() < 0.5:
             txn.get(NAME, key, "exclusive")
 
-    def update(self, txn: Any, rows: dict[int, tuple[Any, ...]], key: int, names: list[str]) -> None:
-        changes = {name: self.value(name) for name in names}
-        txn.update(NAME, key, changes)
-        rows[key] = tuple(
-            changes.get(column.name, value) for column, value in zip(self.columns, rows[key], strict=True)
-        )
-
-    def transaction(self, looks: bool = False) -> None:
-        """One transaction, committed or rolled back; `looks`: it scans by its indexes before it ends."""
-        after = dict(self.rows)
-        with contextlib.suppress(ZeroDivisionError):
-            with self.db.transaction() as txn:
-                for _ in range(self.rng.randint(1, 8)):
-                    self.change(txn, after)
-                if looks:
-                    self.verify_order(after, txn)
-                if self.rng.random() < 0.2:
-                    raise ZeroDivisionError
-            self.rows = after
+    def look(self, txn: Any, rows: Rows) -> None:
+        self.verify_order(rows, txn)
 
     # --- life -----------------------------------------------------------------------------------
     def index(self, *names: str) -> None:
         for name in names or INDEXES:
             self.db.create_index(NAME, name, INDEXES[name])
-
-    def reopen(self, crash: str | None = None) -> None:
-        if crash is None:
-            self.db.close()
-        self.files = self.files.crash(random.Random(self.rng.randrange(1 << 30)), crash or CRASH_POLICIES[0])
-        self.db = open_memory(self.files, **self.options)
-
-    def crash(self) -> None:
-        self.reopen(self.rng.choice(CRASH_POLICIES))
 
     # --- what must be ---------------------------------------------------------------------------
     def key_of(self, name: str, row: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -172,7 +119,7 @@ class Indexed:
 
     def compare(self, name: str, rows: dict[int, tuple[Any, ...]], txn: Any, by: dict[str, Any]) -> None:
         wanted = sorted((self.key_of(name, row) for row in rows.values()), reverse=by.get("reverse", False))
-        names = [column.name for column in self.columns]
+        names = self.names
         if self.on_disk and self.rng.random() < 0.5:
             names = names[:-2]
         call = self.db[NAME].scan if txn is None else lambda **more: txn.scan(NAME, **more)

@@ -10,7 +10,8 @@ import pytest
 
 import tidemark as tm
 from tests.engine.arena_check import check_arena
-from tests.index.stored import INDEXES, NAME, ROOM, Indexed
+from tests.index.stored import INDEXES, NAME, Indexed
+from tests.store.random_work import ROOM
 from tests.store.support import open_memory
 
 SHAPES = {

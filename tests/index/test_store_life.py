@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
 import tidemark as tm
 from tests.index.stored import INDEXES, NAME, Indexed
 from tests.index.whole import tree_delete_run
-from tidemark.cli.commands import commands
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.memory.arena import address_of
 
@@ -57,7 +55,7 @@ def test_restart_builds_every_index_and_its_timeline_shows_it() -> None:
 def test_fault_planted_in_a_tree_is_reported_by_check(plant: str, said: str) -> None:
     store = filled()
     store.index("by_n")
-    tree = store.db.parts.store.table(NAME).indexes["by_n"].tree
+    tree = store.db.parts.store.tables.named(NAME).indexes["by_n"].tree
     leaf = int(tree.mem[address_of(tree.handle) + ix.I_FIRST_LEAF])
     capacity = int(tree.mem[address_of(tree.handle) + ix.I_LEAF_CAPACITY])
     words = int(tree.mem[address_of(tree.handle) + ix.I_WORDS])
@@ -110,25 +108,3 @@ def test_arrow_pandas_and_hidden_columns_come_in_the_order_of_the_index() -> Non
     assert {row[0]: row for row in found} == by_id
     assert len(store.table.scan(index="by_flag", limit=7).to_pandas()) == 7
     store.db.close()
-
-
-def test_view_and_command_line_show_indexes(tmp_path: Any) -> None:
-    gc.collect()
-    path = tmp_path / "store"
-    options: dict[str, Any] = {"data_memory": "16 MiB", "redo_log": "2 MiB", "background": False}
-    with tm.open(path, **options) as db:
-        db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32)], "id")
-        db["test.t"].insert_many([(key, key % 7) for key in range(50)])
-        db.create_index("test.t", "by_n", "n")
-        db.checkpoint()
-        with tm.open(path, read_only=True, data_memory="16 MiB") as view:
-            assert [each["name"] for each in view.indexes("test.t")] == ["by_n"]
-            rows = [tuple(row) for row in view["test.t"].scan(index="by_n", lower=2, upper=3)]
-            assert sorted(rows) == [(key, 2) for key in range(2, 50, 7)]
-            with view.transaction() as txn:
-                assert [tuple(row) for row in txn.scan("test.t", index="by_n", lower=2, upper=3)] == rows
-            with pytest.raises(tm.ReadOnly):
-                view.create_index("test.t", "x", "n")
-    listed = CliRunner().invoke(commands, ["tables", str(path)])
-    assert "t/by_n" in listed.output and "OrderedIndex" in listed.output, listed.output
-    assert "by_n (n)" in CliRunner().invoke(commands, ["info", str(path)]).output

@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import beside
 from tests.engine.arena_check import check_arena
-from tests.index.stored import INDEXES, NAME, ROOM, Indexed, columns
+from tests.index.stored import INDEXES, NAME, Indexed, columns
 from tests.store.interrupts import interrupt_at
+from tests.store.random_work import ROOM
 from tests.store.support import SMALL, open_memory
 from tidemark.database import Database
 from tidemark.engine.base.clock import SystemClock
@@ -240,9 +242,9 @@ def test_interrupted_build_and_drop_leave_the_index_or_none() -> None:
             break
         points += 1
         nth += rng.randint(1, 3)
-        assert store.db.parts.store.schema_latch.acquire(blocking=False), point.where
-        store.db.parts.store.schema_latch.release()
-        assert not store.db.parts.store.table(NAME).building, point.where
+        assert store.db.parts.store.schema.latch.acquire(blocking=False), point.where
+        store.db.parts.store.schema.latch.release()
+        assert not store.db.parts.store.tables.named(NAME).building, point.where
         assert store.db.check()["problems"] == [], point.where
         store.transaction()
         if points % 10 == 0:
@@ -261,7 +263,6 @@ def test_indexes_built_and_dropped_under_writing_threads_agree_with_the_table() 
     db = Database(MemoryFiles(), options, SystemClock())
     db.create_table(NAME, columns(False)[:5], "id", tm.HashPartition(2))
     stop = threading.Event()
-    failures: list[tm.Error] = []
 
     def write(seed: int) -> None:
         rng = random.Random(seed)
@@ -277,14 +278,8 @@ def test_indexes_built_and_dropped_under_writing_threads_agree_with_the_table() 
                         txn.rollback()
             except (tm.Deadlock, tm.LockTimeout):
                 continue
-            except tm.Error as error:
-                failures.append(error)
-                return
 
-    threads = [threading.Thread(target=write, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    try:
+    with beside(stop, write, range(3)):
         for turn in range(12):
             for name in ("by_owner", "by_text", "by_n"):
                 db.create_index(NAME, name, INDEXES[name])
@@ -295,11 +290,6 @@ def test_indexes_built_and_dropped_under_writing_threads_agree_with_the_table() 
             assert db.check()["problems"] == []
             for name in ("by_owner", "by_text", "by_n"):
                 db.drop_index(NAME, name)
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert not failures, failures
     check_arena(db)
     db.close()
 

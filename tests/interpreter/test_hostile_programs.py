@@ -233,7 +233,7 @@ def test_ctrl_c_ends_a_long_scan_after_the_call_it_fell_into(calls: int, monkeyp
     steps = [rows * (3 + 2 * times) for rows in seen]
     assert sum(seen) < count and min(steps) > 4_000_000, "it was no long run"
     assert max(steps) <= conditions.STEPS_PER_CALL
-    assert set(promises(db).values()) == {0} and not db.parts.store.pins
+    assert set(promises(db).values()) == {0} and not db.parts.store.users.pins
     seen.clear()
     calls = 0
     rows = [row.id for row in db["test.t"].scan(where=long)]

@@ -9,9 +9,14 @@ import pytest
 
 from tests.interpreter.generate import Batch, Writer, definition_of
 from tests.interpreter.machine import Machine, Result, float_sum, order
+from tidemark.engine.jit.kernel import kernel
 from tidemark.engine.programs import program_layout as p
-from tidemark.engine.programs.interpreter import Program, bits_float
+from tidemark.engine.programs.interpreter import Assembler, Program, bits_float
 from tidemark.engine.programs.vm_batch_kernels import run_batch
+from tidemark.engine.programs.vm_run_kernels import run_rows
+from tidemark.engine.schema import types as t
+from tidemark.engine.schema.column import Column
+from tidemark.engine.schema.definition import TableDefinition
 
 ROWS = np.zeros(p.ROWS_WORDS, dtype=np.int64)
 
@@ -111,3 +116,34 @@ def test_random_programs_over_many_vectors_agree() -> None:
     batch = Batch(definition, r, 1_300)
     for _ in range(8):
         check(Writer(definition, r, with_loops=False, updates=True).program(), batch)
+
+
+@kernel("int64(int64[::1], int64[::1], int64, int64[::1], int64[::1])")
+def run_program(data, rows, count, program, work):  # type: ignore[no-untyped-def]
+    """Run a program over the rows of one vector; see `run_rows`."""
+    return run_rows(data, rows, count, program, work)
+
+
+def test_program_over_given_addresses_judges_as_over_entries_and_memory_of_a_wrong_size_is_refused() -> None:
+    """What live scans do: the planes are filled by the caller, and images lie anywhere in one array."""
+    definition = TableDefinition(1, 1, "t", (Column("id", t.Int64), Column("version", t.UInt32)), ("id",))
+    asm = Assembler(definition)
+    asm.load_parameter(1, 0)
+    asm.read(2, "version")
+    asm.branch_registers("gt", 1, 2, "ok")
+    asm.exit_refuse(9_999)
+    asm.label("ok")
+    asm.exit_ok()
+    program, count = asm.finish(), 300
+    batch = Batch(definition, random.Random(4), count)
+    planes, start = np.zeros(p.ROWS_WORDS, dtype=np.int64), p.R_PARAMETERS * p.VECTOR_ROWS
+    planes[:count], planes[start : start + count] = batch.offsets, batch.parameters[:count]
+    work = program.new_work()
+    assert run_program(batch.entries, planes, count, program.words, work) == p.RUN_OK
+    found = work[p.W_VERDICT : p.W_VERDICT + count].tolist()
+    assert found == [each.verdict for each in check(program, batch)] and len(set(found)) == 2
+    data, words = batch.entries, program.words
+    assert run_program(data, planes, 1, words, np.zeros(10, dtype=np.int64)) == p.RUN_BROKEN
+    assert run_program(data, planes[:-1].copy(), 1, words, program.new_work()) == p.RUN_BROKEN
+    assert run_program(data, planes, p.VECTOR_ROWS + 1, words, program.new_work()) == p.RUN_BROKEN
+    assert run_program(data, planes, 1, words[:-4].copy(), program.new_work()) == p.RUN_BROKEN

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import at_once
 from tests.interpreter.generate import Batch, definition_of, value_of
 from tests.interpreter.test_expressions import TABLE
 from tests.interpreter.test_machine import check
@@ -251,11 +252,7 @@ def test_threads_bind_constants_of_one_shape_without_mixing_them() -> None:
             if text.encode() not in octets or x not in words.words or (2**64 - x) % 2**64 not in words.words.view("u8"):
                 wrong.append(x)
 
-    threads = [threading.Thread(target=bind, args=(number,)) for number in range(6)]
-    for each in threads:
-        each.start()
-    for each in threads:
-        each.join()
+    at_once(bind, range(6))
     assert wrong == []
 
 

@@ -10,9 +10,8 @@ from typing import Any
 import tidemark as tm
 from tests.isolation.stage import Face
 from tests.node_group.site import PATIENCE_MS, site_of
-from tests.store.support import open_memory
+from tests.store.support import client_of, open_memory
 
-SECRET = b"a secret of clients"
 # Nothing waits that long: a play ends each wait.
 PATIENT: dict[str, Any] = {"lock_timeout_ms": PATIENCE_MS}
 
@@ -49,9 +48,8 @@ def clients(folder: Path) -> Iterator[Face]:
     """Clients of a store that is served."""
     with tm.open(folder / "store", data_memory="64 MiB", redo_log="32 MiB", **PATIENT) as db:
         make_tables(db)
-        with tm.serve_calls(db, "127.0.0.1:0", SECRET) as serving:
-            with tm.connect([serving.address], SECRET, timeout_ms=PATIENCE_MS) as remote:
-                yield Face(remote, db.status, is_remote=True, part=1 / 2)
+        with client_of(db, PATIENCE_MS) as remote:
+            yield Face(remote, db.status, is_remote=True, part=1 / 2)
 
 
 @contextmanager

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.isolation.faces import SECRET, make_tables
+from tests.isolation.faces import make_tables
 from tests.isolation.levels import LEVELS, SNAPSHOT
 from tests.isolation.stage import Face, row, staged
 from tests.isolation.ways import NAMES, Lock
+from tests.store.support import client_of
 
 N = tm.col("n")
 OLD, NEW = NAMES[1], "new"
@@ -65,6 +66,7 @@ def get(key: Any, lock: Lock, **more: Any) -> Callable[[Any], object]:
 BY_NAME = {"index": "by_name"}
 CASES = [
     Case("write a new key", lambda txn: txn.write("t", row(3, 1)), lambda txn: txn.write("t", row(3, 2)), None, None),
+    Case("insert a new key", insert(3, NEW), insert(3, OLD + " too"), tm.DuplicateKey, None),
     Case("upsert a new key", upsert, upsert, False, True),
     Case("get a new key", insert(3, NEW), get(3, "shared"), (3, NEW, 5, 5), None),
     Case("insert a unique key that is released", move, insert(3, OLD), None, tm.DuplicateKey),
@@ -101,6 +103,16 @@ def test_second_waits_for_the_end_of_the_first(face: Face, case: Case, level: st
             assert (step.value if step.error is None else type(step.error)) == expected
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_two_that_want_each_others_unique_keys_have_one_victim(face: Face, level: str) -> None:
+    with staged(face, level) as stage:
+        one, two = stage.begin(), stage.begin()
+        steps = [one.do(insert(3, "a")), two.do(insert(4, "b")), two.do(insert(5, "a")), one.do(insert(6, "b"))]
+        one.commit()
+    assert [type(step.error) for step in steps] == [type(None), type(None), tm.Deadlock, type(None)]
+    assert sorted(stage.face.rows()) == [1, 2, 3, 6]
+
+
 @pytest.mark.parametrize("lock", ["shared", "exclusive"])
 @pytest.mark.parametrize("level", LEVELS)
 def test_lock_of_a_key_without_a_row_keeps_no_row_out(face: Face, level: str, lock: Lock) -> None:
@@ -131,19 +143,18 @@ def test_scan_that_locks_shows_each_row_as_it_is_under_its_lock(here: Face, leve
         assert steps[3].value == row(2, 21)
 
 
-def test_thread_that_would_wait_for_itself_is_refused_here_and_times_out_as_a_client(tmp_path: Path) -> None:
+def test_client_that_would_wait_for_itself_times_out(tmp_path: Path) -> None:
     with tm.open(tmp_path / "store", data_memory="32 MiB", redo_log="8 MiB", lock_timeout_ms=1) as db:
         make_tables(db)
         db["t"].insert(OF_ROW_1)
-        with db.transaction() as txn:
-            update(1)(txn)
-            with pytest.raises(tm.Rejected) as refused:
-                db["t"].update(1, {"n": 6})
-            assert refused.value.evidence["holder"] == txn.txid
-        with tm.serve_calls(db, "127.0.0.1:0", SECRET) as serving, tm.connect([serving.address], SECRET) as remote:
+        with client_of(db) as remote:
             with remote.transaction() as txn:
                 update(1)(txn)
                 with pytest.raises(tm.LockTimeout) as late:
                     remote["t"].update(1, {"n": 6})
-                assert late.value.evidence["holder"] == txn.txid
+                assert (late.value.table, late.value.key, late.value.holder) == ("main.t", 1, txn.txid)
+                other = remote.transaction()
+                with pytest.raises(tm.LockTimeout):
+                    update(1)(other)
+                assert other.is_ended
         assert db["t"][1].n == 5

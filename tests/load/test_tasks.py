@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import at_once
 from tests.load.support import NAME, batch, by_key, found, leaves, new_store, own_place, row, rows, written
 from tidemark.recovery import load
 from tidemark.recovery.load.job import FragmentReport, LoadJob
@@ -208,11 +209,7 @@ def test_abort_racing_publishers_and_stragglers_leaves_all_or_nothing(seed: int,
         calls = [lambda: load.publish(job, reports).rows, lambda: load.abort(job), straggle]
         calls.append(rng.choice(calls[:2]))
         rng.shuffle(calls)
-        threads = [threading.Thread(target=run, args=(call,)) for call in calls]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(run, calls)
         assert len(outcomes) == 4
         left = [path.name for path in (tmp_path / "jobs").iterdir()]
         if True in outcomes:

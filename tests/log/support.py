@@ -47,9 +47,9 @@ class Log:
             self.latch,
             ManualClock(),
             identity,
-            position or Position(),
             lambda: next(counter),
         )
+        self.redo.open(position or Position())
 
     def put(self, *values: int, words: int = 0) -> int:
         """Commit these words and `words` more; the ticket to wait for."""

@@ -39,12 +39,12 @@ LARGE = [tm.Column("id", tm.Int64), tm.Column("number", tm.Int32), tm.Column("te
 
 def followed(files: MemoryFiles, **options: Any) -> Any:
     db: Any = open_memory(files, redo_log="32 MiB", **options)
-    db.parts.store.follows_log = True
+    db.parts.store.resources.follows_log = True
     return db
 
 
 def capture(db: Any, name: str, mode: int = CAPTURE_WHOLE) -> None:
-    set_capture(db.parts.store.table(name), mode)
+    set_capture(db.parts.store.tables.named(name), mode)
 
 
 def follower(db: Any, files: MemoryFiles, point: FollowPoint | None = None) -> LogFollower:
@@ -207,7 +207,7 @@ def test_random_transactions_are_read_back_as_what_they_did(seed: int) -> None:
         # Groups read no later than this are still in the log, and so are their spool files.
         read.extend((each.epoch, list(each.parts())) for each in by.epochs(epoch, db.parts.store.log.durable_lsn))
 
-    db.parts.store.followers["binlog"] = publish
+    db.parts.store.room.followers["binlog"] = publish
     for _ in range(40):
         random_transaction(rng, db, model, rng.choice([1, 3, 8, 60]))
         if rng.random() < 0.4:
@@ -264,7 +264,7 @@ def test_any_value_and_author_belong_to_operations_and_rows() -> None:
     capture(db, "memory")
     db["memory"].insert_many([{"id": number, "number": 0, "name": "n"} for number in range(4)])
     db.sync()
-    store, table = db.parts.store, db.parts.store.table("memory")
+    store, table = db.parts.store, db.parts.store.tables.named("memory")
     with db.transaction() as txn:
         noted_rows.tag(txn, 17, 17)
         txn.insert("memory", (10, 1, "a"))
@@ -309,7 +309,7 @@ def authors_of(db: Any, store: Any) -> list[tuple[Any, int]]:
 
     found = []
     for row in list(db["memory"].scan()):
-        entry = read_entry(None, store.table("memory"), row.id)
+        entry = read_entry(None, store.tables.named("memory"), row.id)
         assert entry is not None
         found.append((row, int(entry[2]) & ENTRY_AUTHOR_MASK))
     return found
@@ -429,7 +429,7 @@ def test_row_that_came_and_went_is_nothing_though_an_absent_one_was_refreshed_be
     keys = pa.RecordBatch.from_pydict({"id": pa.array([5_000], pa.int64())})
     with db.transaction() as txn:
         txn.insert("memory", (0, 1, "a"))
-        noted_rows.refresh_rows(txn, db.parts.store.table("memory"), keys)
+        noted_rows.refresh_rows(txn, db.parts.store.tables.named("memory"), keys)
         for number in range(1, 1_000):
             txn.insert("memory", (number, 1, "b" * 40))
         txn.delete("memory", 0)

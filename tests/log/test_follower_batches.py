@@ -67,7 +67,7 @@ def test_kinds_of_small_transactions_are_gathered_and_each_key_keeps_its_order(d
 def test_groups_of_one_transaction_each_are_read_as_one_piece_and_a_schema_change_between_them_is_followed():
     files = MemoryFiles()
     db = followed(files, durability="commit")
-    db.parts.store.follows_log = False  # so that the change is in the epoch of the rows
+    db.parts.store.resources.follows_log = False  # so that the change is in the epoch of the rows
     table = db.create_table("memory", COLUMNS, "id")
     capture(db, "memory")
     db.sync()

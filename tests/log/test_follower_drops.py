@@ -128,7 +128,7 @@ def test_absent_row_of_a_dropped_partition_is_not_reported_absent_after_the_rang
     absent = [1, MIDDLE[1], MIDDLE[-1] + 2, 4 * WIDTH]  # no range takes the last one
     for gone, kept in (("middle", [absent[0], *absent[2:]]), ("low", absent[1:3])):
         with db.transaction() as txn:
-            noted_rows.refresh_rows(txn, db.parts.store.table("t"), pa.RecordBatch.from_pydict({"id": absent}))
+            noted_rows.refresh_rows(txn, db.parts.store.tables.named("t"), pa.RecordBatch.from_pydict({"id": absent}))
             db.drop_partition("t", gone)
             if gone == "middle":
                 db["t"].insert(row(MIDDLE[1]))

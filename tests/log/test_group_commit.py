@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import at_once
 from tests.log.support import Log, read, records
 from tests.store.interrupts import interrupt_at
 from tests.store.support import ACCOUNT, open_memory, rows_of
@@ -36,11 +37,7 @@ def test_sixteen_threads_each_acknowledged_commit_is_in_a_power_loss_image() -> 
             if step % 6 == number % 6 and value not in on_disk(log):
                 missing.append(value)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(16))
     assert not missing
     everything = [word for group in read(log.after_power_loss(), log.geometry) for word in records(group)]
     assert sorted(everything) == sorted(n * 1_000 + step + 1 for n in range(16) for step in range(commits))

@@ -119,7 +119,7 @@ def test_store_that_was_opened_too_often_says_so_before_ids_overflow() -> None:
     with_incarnation(files, INCARNATION_MAX - 1)
     last = open_memory(files)
     last["test.account"].insert((2, "a", 1.0, None))
-    assert last.parts.store.txid_limit() < 1 << 63
+    assert last.parts.store.resources.txid_limit() < 1 << 63
     last.close()
     files = files.kill()
     before = files.snapshot()
@@ -147,8 +147,8 @@ def test_last_id_of_an_opening_is_followed_by_none(durability: str) -> None:
     """Story: the counter ran into the ids of the next opening, which would have been used twice."""
     db = open_memory(durability=durability)
     db.create_table("test.account", ACCOUNT, primary_key="id")
-    end = txids_from(db.parts.store.txid_limit()).stop
-    db.parts.store.number_from(end - 1)
+    end = txids_from(db.parts.store.resources.txid_limit()).stop
+    db.parts.store.resources.number_from(end - 1)
     db["test.account"].insert((1, "a", 1.0, None))
     for _ in range(2):
         with pytest.raises(tm.LimitExceeded, match="open it again"):

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.elsewhere import at_once
 from tests.log.undo_support import Undo, geometry_of, read
 from tests.store.interrupts import interrupt_at
 from tidemark.engine.base.errors import InvariantBroken, StoreFailed
@@ -32,26 +33,18 @@ def on_disk(undo: Undo) -> list[int]:
 def test_many_threads_find_what_they_flushed_in_a_power_loss_image() -> None:
     undo = Undo(geometry_of(1 << 20), 2_000)
     missing: list[int] = []
-    errors: list[StoreFailed] = []
 
     def work(number: int) -> None:
         rng = random.Random(number)
-        try:
-            for step in range(20):
-                value = number * 1_000 + step
-                made = append(undo, value, rng.randrange(300))
-                undo.log.flush_through(made)
-                if step % 5 == number % 5 and value not in on_disk(undo):
-                    missing.append(value)
-        except StoreFailed as error:
-            errors.append(error)
+        for step in range(20):
+            value = number * 1_000 + step
+            made = append(undo, value, rng.randrange(300))
+            undo.log.flush_through(made)
+            if step % 5 == number % 5 and value not in on_disk(undo):
+                missing.append(value)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(12)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors and not missing
+    at_once(work, range(12))
+    assert not missing
     everything = on_disk(undo)
     assert sorted(everything) == sorted(n * 1_000 + step for n in range(12) for step in range(20))
     assert undo.log.counters()["groups_written"] <= 240

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import StatusCode
 
 import tidemark as tm
+from tests.elsewhere import elsewhere
 from tests.store.support import ACCOUNT, open_memory
 from tests.waiting import wait_until
 from tidemark.engine.base.clock import ManualClock
@@ -73,18 +74,8 @@ def test_wait_for_a_lock_is_a_span_with_its_error() -> None:
     db, spans = spans_of(lock_timeout_ms=1)
     with db, db.transaction() as holder:
         holder.update("test.account", 1, {"balance": 0.0})
-        failed: list[tm.Error] = []
-
-        def wait() -> None:
-            try:
-                db["test.account"].update(1, {"balance": 5.0})
-            except tm.Error as error:
-                failed.append(error)
-
-        thread = threading.Thread(target=wait)
-        thread.start()
-        thread.join()
-        assert isinstance(failed[0], tm.LockTimeout)
+        with pytest.raises(tm.LockTimeout):
+            elsewhere(lambda: db["test.account"].update(1, {"balance": 5.0}))
         (found,) = [attributes for name, _, _, attributes in spans if name == "tidemark.lock_wait"]
         assert found["table"] == "test.account" and found["error"] == "LockTimeout"
 
@@ -105,10 +96,10 @@ def test_slow_operations_are_logged_with_fields(caplog: pytest.LogCaptureFixture
 
 def test_store_is_watched_only_if_it_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     with open_memory() as db:
-        assert db.parts.store.watch is None
+        assert db.parts.store.resources.watch is None
     with open_memory(slow_operation_ms=60_000) as db, caplog.at_level(logging.WARNING, "tidemark.slow"):
         db.create_table("test.account", ACCOUNT, "id").insert((1, "ann", 1.0, None))
-        assert db.parts.store.watch is not None and caplog.records == []
+        assert db.parts.store.resources.watch is not None and caplog.records == []
 
 
 def test_error_of_a_tracer_does_not_reach_the_operation(caplog: pytest.LogCaptureFixture) -> None:
@@ -157,7 +148,7 @@ def test_spans_of_opentelemetry_are_children_of_the_caller_s() -> None:
         table = db.create_table("test.account", ACCOUNT, "id")
         with provider.get_tracer("test").start_as_current_span("request") as request:
             table.insert((1, "ann", 1.0, None))
-        watch = db.parts.store.watch
+        watch = db.parts.store.resources.watch
         assert watch is not None
         with pytest.raises(tm.Deadlock), watch.timed("lock wait", table="test.account"):
             raise tm.Deadlock("planted")

@@ -62,7 +62,6 @@ STORED_ONLINE = "tests.index.test_store_online"
 INDEX_ONLY = "tests.index.test_index_only"
 TREE_DROPPED = "tests.index.test_build:test_dropped_index_gives_every_block_back"
 MACHINE = "tests.interpreter.test_machine:test_random_programs_over_random_rows_vector_row_by_row_and_naive_agree"
-ADDRESSES = "tests.interpreter.test_conflicts:test_program_over_given_addresses_judges_as_over_entries"
 SPACE = "tests.disk.test_space:test_random_history_of_reservation_equals_twin_after_every_step"
 SPACE_COPIES = "tests.disk.test_space:test_extents_copied_and_restored_are_the_same_without_reservations"
 SPACE_DROPPED = "tests.disk.test_space:test_dropped_tables_extents_wait_and_come_back_wholly_free"
@@ -84,6 +83,7 @@ SNAPSHOT_LIFE = (
 )
 UNIQUE = "tests.unique.test_history:test_random_transactions_leave_rows_and_entries_as_the_model"
 UNIQUE_LIFE = "tests.unique.test_life"
+UNIQUE_ORDERED = "tests.unique.test_ordered"
 UNIQUE_KEYS = "tests.unique.test_keys"
 SPOOLED = "tests.spool.test_beside:test_random_transactions_that_spool_answer_as_those_that_do_not"
 SCHEMA_CHANGES = "tests.schema.test_history:test_every_step_of_a_random_history_leaves_the_rows_of_the_model"
@@ -118,13 +118,11 @@ TWINS = {
     ),
     "memory.touch_ahead.end_touch": "tests.engine.test_touch_ahead:test_thread_ends_with_a_call_that_fails",
     "memory.touch_ahead.touch_ahead": "tests.engine.test_touch_ahead:test_any_plan_is_done_as_by_its_twin",
-    "access.reads.lock_found": "tests.applied.test_applied_rows:test_random_batches_equal_a_loop_over_a_dict",
     **dict.fromkeys(
         [
             "access.versions_reads.find_keys",
             "access.versions_reads.pages_of_places",
             "access.versions_reads.read_places",
-            "access.versions_reads.scan_places",
             "access.versions_reads.scan_rows",
             "access.versions_index.gather_versions",
             "access.versions_index.index_entries",
@@ -200,9 +198,7 @@ TWINS = {
         "tests.check.test_disk_twins:test_pages_and_rows_of_any_state_are_judged_as_by_the_twin",
     ),
     f"{DISK_ROWS}.check_disk_row": "tests.check.test_disk:test_damage_of_disk_columns_is_found_and_placed",
-    **dict.fromkeys(
-        ["txn.operations.delete_disk_rows", "txn.operations.put_disk_rows", "txn.disk_changes.unplan_step"], WALK
-    ),
+    **dict.fromkeys(["txn.disk_changes.unplan_step"], WALK),
     **dict.fromkeys(["txn.commit.commit_disk", "txn.commit_pages.commit_pages"], WALK),
     **dict.fromkeys(
         [f"access.disk_reads.{name}" for name in ("read_chunks", "read_disk_row")],
@@ -256,8 +252,8 @@ TWINS = {
         ],
         WALK,
     ),
-    **dict.fromkeys(["txn.operations.put_rows", "txn.operations.touch_rows", "txn.operations.touch_int_key"], WALK),
-    **dict.fromkeys(["access.reads.read_row", "access.reads.read_rows", "access.reads.read_int_key"], WALK),
+    **dict.fromkeys(["txn.operations.put_rows", "txn.operations.touch_rows"], WALK),
+    "access.reads.read_rows": WALK,
     f"{BACKUP}.entries.records_of_entries": BACKED_UP,
     "tidemark.recovery.node_restart.disk_entries.append_entries": BACKED_UP,
     **dict.fromkeys(
@@ -357,7 +353,7 @@ TWINS = {
     "index.lists.withdraw_index": f"{STORED_ONLINE}:test_scan_of_a_dropped_index_ends_and_its_memory_comes_back",
     "index.lists.remove_rows": f"{STORED_ONLINE}:test_partitions_that_come_and_go_take_their_entries_with_them",
     **dict.fromkeys(
-        ["index.unique_setup.make_unique", "access.unique_reads.read_by_unique", "access.unique_reads.find_by_unique"],
+        ["index.unique_setup.make_unique", "access.unique_reads.find_by_unique"],
         UNIQUE,
     ),
     "index.unique_keys.encode_lookups": (
@@ -367,10 +363,10 @@ TWINS = {
         [f"index.unique_setup.{name}_unique" for name in "begin enforce walk".split()],
         f"{UNIQUE_LIFE}:test_writers_between_the_slices_of_a_build_are_not_refused_and_the_outcome_is_what_rows_say",
     ),
-    "index.unique_setup.drop_unique": f"{UNIQUE_LIFE}:test_build_refuses_two_rows_with_one_key_and_leaves_no_index",
+    "index.unique_setup.drop_unique": f"{UNIQUE_ORDERED}:test_rows_with_one_key_refuse_the_index_and_leave_nothing",
     **dict.fromkeys(
         [f"index.unique_setup.{name}_unique" for name in "collect reserve load".split()],
-        f"{UNIQUE_LIFE}:test_restart_builds_what_was_there_after_any_crash",
+        f"{UNIQUE_ORDERED}:test_a_restart_builds_both_parts",
     ),
     **dict.fromkeys(
         ["index.unique_check.check_unique_rows", "index.unique_check.check_unique_entries"],
@@ -407,7 +403,7 @@ TWINS = {
     "programs.vm_batch.run_batch": MACHINE,
     # Their twin is the general path.
     **dict.fromkeys(
-        [f"point.get.{name}" for name in "get_by_unique get_by_unique_seen get_row get_seen".split()],
+        ["point.get.get_row", "point.get.get_seen"],
         "tests.point.test_get:test_both_paths_answer_alike",
     ),
     "point.select.select_keys": "tests.point.test_select:test_rows_of_several_keys_come_in_the_order_of_a_full_scan",

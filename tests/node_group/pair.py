@@ -132,7 +132,7 @@ def slots_of(db: Any) -> tuple[dict[Slot, Any], dict[Slot, int]]:
     empty: dict[Slot, int] = {}
     store = db.parts.store
     mem = store.mem
-    for table_id, table in store.by_id.items():
+    for table_id, table in store.tables.by_id.items():
         for number, fragment in table.by_number.items():
             words = int(mem[address_of(fragment) + a.F_ROW_WORDS])
             plain = int(mem[address_of(fragment) + a.F_FIXED_WORDS] - mem[address_of(fragment) + a.F_HAS_DISK])
@@ -166,7 +166,9 @@ def same_slots(one: Any, other: Any, said: str = "", is_joined: bool = False) ->
     is_joined: one of the stores may be a copy. Then epochs of empty slots are not compared: a slot that a slice reports
     as empty gets the slice's epoch, which may be higher than that of the delete, never lower.
     """
-    definitions = [{each.table_id: each.definition for each in db.parts.store.tables.values()} for db in (one, other)]
+    definitions = [
+        {each.table_id: each.definition for each in db.parts.store.tables.by_name.values()} for db in (one, other)
+    ]
     assert {key: each.to_json() for key, each in definitions[0].items()} == {
         key: each.to_json() for key, each in definitions[1].items()
     }, said
@@ -177,7 +179,7 @@ def same_slots(one: Any, other: Any, said: str = "", is_joined: bool = False) ->
     for place in () if is_joined else set(empty) & set(empties):
         # A local checkpoint has no empty slots: after a restart their epoch is 0, which counts as changed.
         assert empty[place] == empties[place] or not empty[place] * empties[place], f"{said}: {place}"
-    for name in one.parts.store.tables:
+    for name in one.parts.store.tables.by_name:
         assert contents(one, name) == contents(other, name), f"{said}: {name}"
 
 

@@ -56,7 +56,7 @@ class Site:
         node = self.nodes.pop(number)
         life = node.parts.life
         assert life is not None and life.node is not None
-        life.node.store.fail(tm.StoreFailed("this process is to die"))
+        life.node.store.failure.latch(tm.StoreFailed("this process is to die"))
         node.close(leave=False)
 
     def close(self, number: int) -> None:

@@ -156,7 +156,7 @@ def restarted(
 def finish(files: MemoryFiles, opened: Opened) -> LocalCheckpoint:
     """Make a joined store recover without the live node."""
     store = opened.store
-    store.sink = sink = CopySink(store.latch)
+    store.resources.sink = sink = CopySink(store.latch)
     lcp = LocalCheckpoint(store, files, opened.identity, sink, opened.sysfile.next_lcp_id, opened.unsound)
     make_recoverable(lcp)
     return lcp
@@ -176,7 +176,7 @@ def joined_and_reopened(db: Any, files: MemoryFiles, opened: Opened, said: str =
     assert_equal(db, again.parts.store, f"{said}, reopened")
     report = again.check()
     assert report["is_sound"], f"{said} {report}"
-    for name in db.parts.store.tables:
+    for name in db.parts.store.tables.by_name:
         assert rows_of(again, name) == rows_of(db, name), f"{said} {name}"
     again.close()
 

@@ -46,7 +46,7 @@ def test_authors_and_any_values_are_those_of_the_primary() -> None:
     pair = Pair()
     pair.primary.create_table("test.account", ACCOUNT, "id")
     for author in (0, 7, 0, 9):
-        txn: Any = pair.primary.parts.store.begin(5 + author, author, kind=Transaction)
+        txn: Any = pair.primary.parts.store.transactions.begin(5 + author, author, kind=Transaction)
         txn.write("test.account", (author, "o", 1.0, None))
         txn.write("test.account", (1, "o", float(author), None))
         txn.commit(False)

@@ -476,7 +476,7 @@ def test_rows_of_ndb_schema_wait_until_the_primary_has_made_it(monkeypatch: pyte
     """
     written: list[Any] = []
     monkeypatch.setattr(pending_system_rows, "write_schema_row", lambda store, row: written.append(row))
-    store: Any = SimpleNamespace(refusal=None, tables={})
+    store: Any = SimpleNamespace(resources=SimpleNamespace(refusal=None), tables=SimpleNamespace(by_name={}))
     files: Any = None
     writer: Any = SimpleNamespace(end=None)
     values = {"server_id": 1, "log_orig": True}
@@ -486,7 +486,7 @@ def test_rows_of_ndb_schema_wait_until_the_primary_has_made_it(monkeypatch: pyte
     owed.note(epoch)
     owed.write()
     assert written == []
-    store.tables[NDB_SCHEMA] = object()
+    store.tables.by_name[NDB_SCHEMA] = object()
     owed.write()
     owed.write()
     assert [(row.db, row.name, row.epoch) for row in written] == [(b"db", b"t", 5)]

@@ -127,8 +127,8 @@ def test_member_leads_when_the_primary_is_gone_and_is_replayed_strictly(seed: in
         pair.primary.transaction().rollback()  # ids of which the member saw no record
     work(pair.primary, rng, 5)
     pair.verify(f"seed {seed}")
-    assert pair.member.parts.store.txid_limit() >= int(pair.stream.words[-1][10])
-    ids = pair.primary.parts.store.txid_limit()
+    assert pair.member.parts.store.resources.txid_limit() >= int(pair.stream.words[-1][10])
+    ids = pair.primary.parts.store.resources.txid_limit()
     epoch = pair.primary.parts.store.epochs.current
     pair.files[0].kill()  # it does not come back
     db = pair.member

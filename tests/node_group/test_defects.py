@@ -86,7 +86,7 @@ def test_record_that_does_not_fit_ends_the_member_and_says_where(what: str) -> N
 @pytest.mark.parametrize("call", [insert, update, delete])
 def test_copy_that_came_apart_is_found_by_the_next_change_of_the_row(call: Any) -> None:
     pair = stage()
-    table = pair.member.parts.store.tables[NAME]
+    table = pair.member.parts.store.tables.by_name[NAME]
     mem = pair.member.parts.store.mem
     fragment = table.fragments[0]
     base = page_of(mem, fragment, 0) << a.PAGE_SHIFT
@@ -108,7 +108,7 @@ def test_difference_in_any_word_of_a_slot_is_seen_by_these_tests() -> None:
     for word, bit in ((0, 1 << a.AUTHOR_SHIFT), (1, 1), (3, 1)):
         pair = stage()
         store = pair.member.parts.store
-        fragment = store.tables[NAME].fragments[0]
+        fragment = store.tables.by_name[NAME].fragments[0]
         at = (page_of(store.mem, fragment, 0) << a.PAGE_SHIFT) + a.PAGE_HEADER_WORDS
         store.mem[at + word] ^= bit
         with pytest.raises(AssertionError):

@@ -126,7 +126,7 @@ def test_checkpoint_of_a_member_keeps_rows_of_its_epoch_while_groups_change_them
     while not seen:
         pair.close_epoch()
     want = contents(pair.primary, NAME)
-    fragments = store.tables[NAME].fragments
+    fragments = store.tables.by_name[NAME].fragments
     assert any(int(store.mem[address_of(fragment) + F_LCP_ACTIVE]) for fragment in fragments)
     for _ in range(60):
         transfer(pair.primary, rng)
@@ -168,7 +168,7 @@ def test_waiter_for_a_boundary_is_woken_when_the_stream_ends_or_the_store_fails(
         if end == "stream":
             pair.applier.end_stream()
         elif end == "failure":
-            store.fail(tm.IoFailed("the disk is gone"))
+            store.failure.latch(tm.IoFailed("the disk is gone"))
         else:
             pair.applier.lead(lambda incarnation: None)
         thread.join(100)

@@ -92,7 +92,7 @@ def test_full_disks_of_all_members_move_nothing(tmp_path: Path, monkeypatch: pyt
             view = site.nodes[1].status()["view"]
             with pytest.raises(tm.StorageFull):
                 site.db(2).checkpoint()
-            shortage = site.db(1).parts.store.shortage
+            shortage = site.db(1).parts.store.resources.shortage
             refused = write_until(db, lambda: shortage.refused_s > 1.5)
             assert any("no local checkpoint can free it" in each.message for each in refused)
             assert site.nodes[1].status()["view"] == view and site.primary() == 1

@@ -201,7 +201,8 @@ def test_groups_before_a_wait_are_synced_and_reported_first(why: str) -> None:
     """
     said: list[str] = []
     log = SimpleNamespace(head_lsn=4_096, sequence=1, make_durable=lambda last: said.append(f"synced {last}"))
-    store = SimpleNamespace(clock=SystemClock(), log=log, waits_for_disk=True, epochs=SimpleNamespace(current=1 << 32))
+    epochs, resources = SimpleNamespace(current=1 << 32), SimpleNamespace(waits_for_disk=True)
+    store = SimpleNamespace(clock=SystemClock(), log=log, resources=resources, epochs=epochs)
     applier = SimpleNamespace(
         apply=lambda words: said.append(f"applied {words[0]}"),
         may_wait=lambda words: why == "no room" and int(words[0]) == 3,

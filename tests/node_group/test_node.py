@@ -13,6 +13,7 @@ import pytest
 
 import tidemark as tm
 from tests.attempts import Attempts
+from tests.elsewhere import beside
 from tests.node_group.pair import same_slots
 from tests.node_group.site import OPTIONS, PATIENCE_MS, SECRET, Site, site_of
 from tests.ports import free_ports
@@ -144,37 +145,27 @@ def test_writers_continue_while_nodes_come_and_go(tmp_path: Path) -> None:
     rng = random.Random(11)
     with site_of(tmp_path, 3) as site:
         is_over = threading.Event()
-        failures: list[BaseException] = []
         acknowledged: list[int] = []
         attempts = Attempts(per_transaction=2)
         clients = [site.nodes[number].connect(PATIENCE_MS) for number in (2, 3)]
         clients[0].create_table("t", COLUMNS, "id")
 
-        def write(part: int, db: Any) -> None:
+        def write(part: int) -> None:
             number = part
-            try:
-                while not is_over.is_set():
-                    number += 2
-                    attempts.run(db, lambda txn, key=number: txn.write("t", (key, part, "z" * (key % 90))))
-                    acknowledged.append(number)
-            except tm.Error as error:
-                failures.append(error)
+            while not is_over.is_set():
+                number += 2
+                attempts.run(clients[part], lambda txn, key=number: txn.write("t", (key, part, "z" * (key % 90))))
+                acknowledged.append(number)
 
-        threads = [threading.Thread(target=write, args=(part, db)) for part, db in enumerate(clients)]
-        for thread in threads:
-            thread.start()
-        for _ in range(3):
-            victim = rng.choice([2, 3])
-            before = len(acknowledged)
-            site.drop(victim)
-            wait_until(lambda before=before: len(acknowledged) > before + 20 or bool(failures))
-            site.start(victim)
-        is_over.set()
-        for thread in threads:
-            thread.join()
+        with beside(is_over, write, range(2)):
+            for _ in range(3):
+                victim = rng.choice([2, 3])
+                before = len(acknowledged)
+                site.drop(victim)
+                wait_until(lambda before=before: len(acknowledged) > before + 20)
+                site.start(victim)
         for db in clients:
             db.close()
-        assert not failures
         attempts.check()
         site.wait_view(1, 2, 3)
         assert set(acknowledged) <= set(ids_at(site, 3))
@@ -188,7 +179,7 @@ def test_member_whose_rows_differ_is_copied_whole(tmp_path: Path) -> None:
             db.create_table("t", COLUMNS, "id")
             db["t"].insert_many([(number, 0, None) for number in range(50)])
             life = site.nodes[2].parts.life
-            life.node.store.fail(tm.InvariantBroken("group 9 does not fit; copy the store from the primary"))
+            life.node.store.failure.latch(tm.InvariantBroken("group 9 does not fit; copy the store from the primary"))
             wait_until(lambda: site.nodes[2].parts.life not in (life, None))
             db["t"].delete(3)
         site.wait_view(1, 2, 3)

@@ -250,7 +250,7 @@ def test_seam_is_seen_where_the_log_ends_at_the_local_checkpoint() -> None:
     assert control.start_lsn == sysfile.seam_lsn == opened.store.log.head_lsn
     assert sysfile.is_before_seam(control.start_lsn, control.start_sequence)
     assert not sysfile.is_before_seam(sysfile.seam_lsn, opened.store.log.sequence)
-    opened.store.log_schema({"drop": STRAY, "name": "test.none"}, lambda: None)  # a group after the seam
+    opened.store.schema.log({"drop": STRAY, "name": "test.none"}, lambda: None)  # a group after the seam
     died = it.node.kill()
     alone = open_node(died)  # groups after the seam do not count any more
     assert contents(alone) == it.rows and alone.check()["is_sound"]

@@ -22,7 +22,7 @@ FIRST_IMAGE_WORD = 2  # after epoch and author
 
 def keys_by_slot(store: Any) -> dict[int, int]:
     """Return the key at each ROWID of the one fragment."""
-    rows = rows_by_rowid(store.tables[TABLE], 0)
+    rows = rows_by_rowid(store.tables.by_name[TABLE], 0)
     return {rowid: int(np.frombuffer(row, dtype=np.int64)[FIRST_IMAGE_WORD]) for rowid, row in rows.items()}
 
 
@@ -112,7 +112,7 @@ def test_slots_that_have_not_changed_are_not_sent() -> None:
     wire = Wire(db, files, random.Random(1))
     restarted(node, wire, through)
     sent = np.concatenate([message.words for message in wire.log if isinstance(message, Slice)])
-    entry = rows_by_rowid(db.parts.store.tables[TABLE], 0)[3]
+    entry = rows_by_rowid(db.parts.store.tables.by_name[TABLE], 0)[3]
     row_words = 1 + len(entry) // 8
     # The row of key 3, the empty slot of key 4, and everything past the last slot that was ever used.
     assert sent.size == row_words + 2 + 2

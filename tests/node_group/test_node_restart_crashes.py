@@ -97,8 +97,8 @@ def test_node_that_dies_with_groups_past_the_seam_is_where_it_was_before_it_join
     store = opened.store
     assert opened.sysfile.seam_lsn == opened.sysfile.durable_lsn > 0
     # Logged as groups of the stream are, before there is a local checkpoint.
-    store.log_schema({"drop": 1_000_000, "name": "test.none"}, lambda: None)
-    store.log_schema({"drop": 1_000_001, "name": "test.none"}, lambda: None)
+    store.schema.log({"drop": 1_000_000, "name": "test.none"}, lambda: None)
+    store.schema.log({"drop": 1_000_001, "name": "test.none"}, lambda: None)
     died = node.kill()
     alone = open_node(died)
     assert rows_of(alone, "test.wide") == expected

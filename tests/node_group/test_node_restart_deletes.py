@@ -99,7 +99,7 @@ def test_only_rows_and_deletes_are_sent() -> None:
     deletes = [message for message in wire.log if isinstance(message, Deletes)]
     slots = [int(word) & (1 << 48) - 1 for message in deletes for word in message.words[1::2]]
     assert set(slots) >= {4, 5, 7} and len(slots) <= 4, "the one of 80 is at a slot used again"
-    row_words = 1 + len(rows_by_rowid(db.parts.store.tables[HOT], 0)[3]) // 8
+    row_words = 1 + len(rows_by_rowid(db.parts.store.tables.by_name[HOT], 0)[3]) // 8
     assert sum(message.words.size for message in wire.log if isinstance(message, Slice)) == 2 * row_words
     joined_and_reopened(db, node, opened)
     db.close()
@@ -122,7 +122,7 @@ def test_deletes_of_what_is_dropped_meanwhile_are_skipped(monkeypatch: Any) -> N
     monkeypatch.setattr(tail_module, "ENTRIES", 8)
 
     def drop() -> None:
-        if "test.gone" in db.parts.store.tables and len(wire.log) > 3:
+        if "test.gone" in db.parts.store.tables.by_name and len(wire.log) > 3:
             db.drop_table("test.gone")
             db.drop_partition("test.parts", "p0")
             db.create_table("test.late", columns, "id")
@@ -132,7 +132,7 @@ def test_deletes_of_what_is_dropped_meanwhile_are_skipped(monkeypatch: Any) -> N
     wire = Wire(db, files, random.Random(4), drop)
     opened = restarted(node, wire, through, "delete_log")
     kinds = [type(message) for message in wire.log]
-    assert "test.gone" not in db.parts.store.tables and GroupPart in kinds
+    assert "test.gone" not in db.parts.store.tables.by_name and GroupPart in kinds
     assert kinds.index(GroupPart) < len(kinds) - 1 - kinds[::-1].index(Deletes), "dropped in the midst of the deletes"
     joined_and_reopened(db, node, opened)
     db.close()

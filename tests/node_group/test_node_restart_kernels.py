@@ -195,7 +195,7 @@ def test_record_that_does_not_fit_a_table_with_disk_columns_says_that_the_copies
     """
     db = open_node()
     db.create_table("test.d", [tm.Column("id", tm.Int64), tm.Column("text", tm.Text, storage="disk")], "id")
-    table = db.parts.store.tables["test.d"]
+    table = db.parts.store.tables.by_name["test.d"]
     identity = r.pack_identity(table.table_id, 0, table.definition.version)
     words = np.array([r.pack_kind(r.KIND_DELETE, 0, 4), identity, 60_000 | 1 << a.COUNT_SHIFT, 0], dtype=np.int64)
     with pytest.raises(tm.InvariantBroken, match="ROWID 60000 does not fit .*: the copies differ"):
@@ -223,7 +223,7 @@ def test_words_that_are_no_slice_are_refused_and_change_nothing(seed: int) -> No
     db.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("text", tm.Text)], "id")
     db["test.t"].insert_many([(key, "x" * (key % 9)) for key in range(100)])
     store = db.parts.store
-    fragment = store.tables["test.t"].fragments[0]
+    fragment = store.tables.by_name["test.t"].fragments[0]
     before = store.mem.copy()
     statuses = set()
     for _ in range(300):
@@ -235,7 +235,7 @@ def test_words_that_are_no_slice_are_refused_and_change_nothing(seed: int) -> No
         statuses.add(int(node_join.find_conflicting_rows(store.mem, fragment, words, words.size, out, state)))
         state[:] = 0
         node_join.records_of_slice(store.mem, fragment, words, words.size, 1, np.zeros(99, dtype=np.int64), state)
-        tables = np.array([0, store.tables["test.t"].handle], dtype=np.int64)
+        tables = np.array([0, store.tables.by_name["test.t"].handle], dtype=np.int64)
         state[:] = 0
         node_join.find_stale(store.mem, tables, words, 0, words.size, out, state)
         state[:] = 0

@@ -39,7 +39,7 @@ def test_slice_waits_for_a_large_commit_that_is_half_applied(monkeypatch: Any) -
     db, files, writers, _, through, _ = away(3, rows=2_500, steps=0, stray=0)
     source = Source(db.parts.store, files, db.parts.opened.identity)
     source.begin(Ready(through, 1, "rowid_sync", ""))
-    table = db.parts.store.tables["test.wide"]
+    table = db.parts.store.tables.by_name["test.wide"]
     source.plan(Plan({(table.table_id, 0): through}))
     threads: list[threading.Thread] = []
     waited: list[bool] = []

@@ -63,7 +63,7 @@ class SchemaWriters:
         self.db[name].insert_many([(key, key) for key in range(self.rng.randrange(50))])
 
     def _made(self) -> list[str]:
-        return [name for name in self.db.parts.store.tables if name.startswith("test.made")]
+        return [name for name in self.db.parts.store.tables.by_name if name.startswith("test.made")]
 
     def _drop(self) -> None:
         if self._made():
@@ -79,7 +79,7 @@ class SchemaWriters:
         self.db.create_index("test.hot", f"i{self.number}", "n") if self.number % 2 else self._create()
 
     def _unique(self) -> None:
-        table = self.db.parts.store.tables["test.hot"]
+        table = self.db.parts.store.tables.by_name["test.hot"]
         for index in table.definition.indexes:
             self.db.drop_index("test.hot", index.name)
             return

@@ -128,7 +128,7 @@ def test_bytes_sent_are_those_of_the_changed_rows_and_little_more(share: int, va
     db["test.wide"].write_many([writers.row(key) for key in rng.sample(alive, len(alive) * share // 20)])
     for key in rng.sample(alive, 20):
         db["test.wide"].delete(key)
-    rows = [rows_by_rowid(db.parts.store.tables["test.wide"], number) for number in (0, 1)]
+    rows = [rows_by_rowid(db.parts.store.tables.by_name["test.wide"], number) for number in (0, 1)]
     epochs = [(int.from_bytes(row[:8], "little"), len(row)) for each in rows for row in each.values()]
     changed = sum(size for epoch, size in epochs if epoch > through)
     wire = Wire(db, files, rng)

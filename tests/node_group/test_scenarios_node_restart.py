@@ -194,7 +194,7 @@ def test_restart_node_during_lcp(tmp_path: Path, monkeypatch: Any) -> None:
                 thread.start()
                 stop.wait()
                 group.scan_update()
-                group.db(number).parts.store.fail(tm.StoreFailed(DEATH))
+                group.db(number).parts.store.failure.latch(tm.StoreFailed(DEATH))
                 stop.go()
                 thread.join()
                 group.nodes.pop(number).close(leave=False)
@@ -311,7 +311,7 @@ def test_commit_ack(tmp_path: Path, monkeypatch: Any) -> None:
             thread = threading.Thread(target=lambda: group.load([78], 8))
             thread.start()
             stop.wait()
-            group.nodes[1].parts.life.node.store.fail(tm.StoreFailed(DEATH))
+            group.nodes[1].parts.life.node.store.failure.latch(tm.StoreFailed(DEATH))
             stop.go()
             group.nodes.pop(1).close(leave=False)
             thread.join(PATIENCE_MS / 1_000)
@@ -378,7 +378,7 @@ def test_node_fail_gcp_open(tmp_path: Path, monkeypatch: Any) -> None:
                 if victim == 3:
                     group.drop(3)
                 else:
-                    group.nodes[1].parts.life.node.store.fail(tm.StoreFailed(DEATH))
+                    group.nodes[1].parts.life.node.store.failure.latch(tm.StoreFailed(DEATH))
                 stop.go()
                 if victim == 1:
                     group.nodes.pop(1).close(leave=False)

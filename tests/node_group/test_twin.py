@@ -19,7 +19,7 @@ NAME = "test.t"
 def shapes(db: Any) -> dict[int, naive.Shape]:
     return {
         each.table_id: naive.Shape(each.format.fixed_words, each.format.has_var, each.format.has_disk)
-        for each in db.parts.store.tables.values()
+        for each in db.parts.store.tables.by_name.values()
     }
 
 

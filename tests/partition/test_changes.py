@@ -70,22 +70,6 @@ def test_row_that_no_range_takes_is_refused_and_leaves_no_trace() -> None:
     check_arena(db)
 
 
-def test_keys_that_no_partition_takes_are_missing() -> None:
-    db = made()
-    assert db["t"].get(30) is None and 99 not in db["t"]
-    assert db["t"].get_many([5, 30, 25, -3]).column("id").to_pylist() == [5, 25]
-    for call in (lambda: db["t"].delete(30), lambda: db["t"].update(30, {"n": 1})):
-        with pytest.raises(tm.RowNotFound):
-            call()
-    with pytest.raises(tm.RowNotFound):
-        db["t"].delete_many([5, 30])
-    with pytest.raises(tm.RowNotFound):
-        db["t"].update_many({"id": [5, 30], "n": [1, 2]})
-    with db.transaction() as txn:
-        assert txn.get("t", 30, lock="exclusive") is None and txn.get("t", 30, lock="shared") is None
-    assert keys(db) == list(range(30))
-
-
 @STORAGE
 def test_scan_of_some_partitions_has_their_rows_only(columns: list[tm.Column]) -> None:
     db = made(columns)
@@ -229,7 +213,7 @@ def test_interrupted_change_has_happened_or_not_at_all(
         interrupted.clear()
         with monkeypatch.context() as patch:
             if where == "before the log":
-                patch.setattr(db.parts.store, "log_schema", interrupt)
+                patch.setattr(db.parts.store.schema, "log", interrupt)
             else:
                 patch.setattr(Table, "apply", interrupt)
             with pytest.raises(KeyboardInterrupt):

@@ -116,13 +116,13 @@ class Side:
         """A transaction, which logs its exclusive reads or not."""
         if not self.tracks_reads:
             return self.db.transaction()
-        txn = TrackingTransaction(self.db.parts.store)
+        txn = TrackingTransaction(self.db.parts.store.resources)
         txn.owner = self.db
         return txn
 
     def do(self, call: Callable[[Side], Any]) -> Any:
         """The outcome of a call, made by kernels or not."""
-        for table in self.db.parts.store.tables.values():
+        for table in self.db.parts.store.tables.by_name.values():
             if not self.is_quick:
                 table.plan = table.newest.plan = None
             elif table.plan is None:  # else as calls leave it, with indexes made since or without
@@ -142,11 +142,13 @@ class Side:
             [int(store.mem[word]) for word in WORDS],
             store.epochs.has_commits,
             fill[: int(fill[0])].tobytes(),
-            int(store.sink.current[0]) if store.sink.current.size else 0,
-            store.sink.current[: int(store.sink.current[0]) if store.sink.current.size else 0].tobytes(),
+            int(store.resources.sink.current[0]) if store.resources.sink.current.size else 0,
+            store.resources.sink.current[
+                : int(store.resources.sink.current[0]) if store.resources.sink.current.size else 0
+            ].tobytes(),
             table.count(),
             counters_of(table.listed_indexes()),
-            store.commit_seconds.to_dict(),
+            store.resources.commit_seconds.to_dict(),
             store.log.counters(),
             self.written(),
         )

@@ -296,7 +296,7 @@ def test_changes(changed: Any, mode: int, what: Any, changes: Any, is_made: bool
     objects = [what, *(changes if isinstance(changes, dict) else [changes])]
     objects += [*(changes.values() if isinstance(changes, dict) else []), None, ..., True, False, 0, 1]
     objects += what if isinstance(what, tuple) else [*what, *what.values()] if isinstance(what, dict) else []
-    make = CommittedChanges(changed.parts.store).make
+    make = CommittedChanges(changed.parts.store.resources).make
     assert make(table.table, mode, what, changes) == is_made
     free_the_log(changed)
     assert_flat(lambda: make(table.table, mode, what, changes), *objects)
@@ -328,7 +328,7 @@ def test_changes_by_programs(changed: Any, mode: int, what: Any, changes: Any, w
     plan_of(table.table)
     values = list(changes.values()) if isinstance(changes, dict) else []
     objects = [what, changes, where, *values, None, ..., True, False, 0, 1]
-    judge = CommittedChanges(changed.parts.store).make_if
+    judge = CommittedChanges(changed.parts.store.resources).make_if
     assert judge(table.table, mode, what, changes, where) == status
     free_the_log(changed)
     if status != LEFT:  # errors of the compiler keep frames
@@ -357,7 +357,7 @@ def test_changes_by_a_unique_index(changed: Any, mode: int, key: Any, changes: A
     table = changed["c"]
     plan_of(table.table)
     objects = [key, *(changes or ()), *(changes or {}).values(), index, None, ..., True, False]
-    make = CommittedChanges(changed.parts.store).make
+    make = CommittedChanges(changed.parts.store.resources).make
     assert make(table.table, mode, key, changes, index) == is_made
     free_the_log(changed)
     assert_flat(lambda: make(table.table, mode, key, changes, index), *objects)
@@ -381,8 +381,8 @@ def test_rows_that_come_and_go(changed: Any) -> None:
     row = (7, *ROW[1:-1], b"seven")
 
     def come_and_go() -> None:
-        assert CommittedChanges(changed.parts.store).make(table.table, MODE_INSERT, row)
-        assert CommittedChanges(changed.parts.store).make(table.table, MODE_DELETE, 7)
+        assert CommittedChanges(changed.parts.store.resources).make(table.table, MODE_INSERT, row)
+        assert CommittedChanges(changed.parts.store.resources).make(table.table, MODE_DELETE, 7)
 
     free_the_log(changed)
     assert_flat(come_and_go, *row, None, ...)

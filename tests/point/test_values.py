@@ -58,7 +58,7 @@ def test_kernels_take_exactly_the_decimals_that_fit(db: Any, form: tuple[int, in
     rng = random.Random(seed)
     kind = t.Decimal(*form)
     table = db.create_table("t", [tm.Column("id", kind), tm.Column("d", kind)], "id")
-    make = CommittedChanges(db.parts.store).make
+    make = CommittedChanges(db.parts.store.resources).make
     taken = 0
     for _ in range(few(500, 5_000)):
         given = some_decimal(rng, kind)
@@ -100,7 +100,7 @@ def test_kernels_make_rows_of_every_type(db: Any, kind: Any) -> None:
     db.create_index("t", "u", "k", unique=True)
     db.add_column("t", tm.Column("late", kind, nullable=True))
     plan = plan_of(db["t"].table)
-    make = CommittedChanges(db.parts.store).make
+    make = CommittedChanges(db.parts.store.resources).make
 
     def loaded(given: Any) -> Any:
         return None if given is None else kind.loaded(kind.stored(given))

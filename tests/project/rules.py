@@ -77,7 +77,7 @@ BROAD_EXCEPT_PLACES: frozenset[str] = frozenset(
         "tidemark.recovery.system_restart.load:guarded",
         "tidemark.engine.jit.code_cache:load_overload",
         "tidemark.engine.log.redo:_agree",
-        "tidemark.engine.store.schema_log:log_schema",
+        "tidemark.engine.store.schema_log:log",
         # A tracer of the user's: its error would look like one of the operation.
         "tidemark.engine.base.watch:note",
         # Bytes of a stranger, and defects of ours: the port stays open.

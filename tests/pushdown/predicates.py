@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from datetime import date, datetime, time
 from decimal import Decimal
 from operator import eq, ge, gt, le, lt, ne
@@ -12,32 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import tidemark as tm
+from tests.access import queries
 from tests.interpreter.generate import value_of
 from tests.store.support import open_memory
 
 COLUMNS = [
-    tm.Column("id", tm.Int64),
-    tm.Column("i8", tm.Int8, nullable=True),
-    tm.Column("i16", tm.Int16),
-    tm.Column("i32", tm.Int32, nullable=True),
-    tm.Column("i64", tm.Int64, nullable=True),
-    tm.Column("u8", tm.UInt8),
-    tm.Column("u32", tm.UInt32, nullable=True),
-    tm.Column("u64", tm.UInt64, nullable=True),
-    tm.Column("f32", tm.Float32, nullable=True),
-    tm.Column("f64", tm.Float64, nullable=True),
-    tm.Column("flag", tm.Bool, nullable=True),
-    tm.Column("small", tm.Decimal(9, 2), nullable=True),
-    tm.Column("large", tm.Decimal(38, 10), nullable=True),
-    tm.Column("day", tm.Date, nullable=True),
+    *(replace(each, storage="disk") if each.name == "text" else each for each in queries.COLUMNS),
     tm.Column("clock", tm.Time, nullable=True),
-    tm.Column("moment", tm.DateTime, nullable=True),
     tm.Column("instant", tm.Timestamp, nullable=True),
-    tm.Column("ch", tm.Char(7), nullable=True),
-    tm.Column("name", tm.VarChar(12), nullable=True),
-    tm.Column("text", tm.Text, nullable=True, storage="disk"),
     tm.Column("bin", tm.Binary(3), nullable=True),
-    tm.Column("octets", tm.VarBinary(20), nullable=True),
     tm.Column("blob", tm.Blob, nullable=True),
     tm.Column("kind", tm.Enum("free", "paid", "gone"), nullable=True),
 ]

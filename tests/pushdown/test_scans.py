@@ -13,7 +13,7 @@ import pytest
 
 import tidemark as tm
 from tests.store.read_only import attach
-from tests.store.support import open_memory
+from tests.store.support import client_of, open_memory
 from tests.waiting import wait_until
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
@@ -236,10 +236,9 @@ def test_calls_of_a_scanner_agree(made: tuple[Any, Any, Spans]) -> None:
 def test_read_only_store_and_table_of_another_process() -> None:
     files = MemoryFiles()
     db, table, _ = filled(100, files=files)
-    with db, tm.serve_calls(db, "127.0.0.1:0", b"a secret of clients") as serving:
+    with db, client_of(db) as remote:
         db.checkpoint()
-        with tm.connect([serving.address], b"a secret of clients", timeout_ms=60_000) as remote:
-            assert answers(remote["test.t"]) == answers(table)
+        assert answers(remote["test.t"]) == answers(table)
         with attach(MemoryFiles(files.disk), data_memory="96 MiB") as view:
             assert answers(view["test.t"]) == answers(table)
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import in_child
 from tests.recovery.support import History, make_history, put, refused, survives
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
-from tests.store.test_trouble import in_child
 from tests.store.trouble import dump, promises
 from tidemark.database import Database
 from tidemark.engine.base.clock import ManualClock

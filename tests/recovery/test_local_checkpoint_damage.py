@@ -240,7 +240,7 @@ def test_row_whose_bit_disagrees_with_its_epoch_is_named_and_ends_the_store() ->
     db = open_memory()
     db.create_table("test.t", ACCOUNT, "id", partition=tm.HashPartition(1))
     db["test.t"].insert_many([(number, "o", 1.0, None) for number in range(10)])
-    mem, table = db.parts.store.mem, db.parts.store.tables["test.t"]
+    mem, table = db.parts.store.mem, db.parts.store.tables.by_name["test.t"]
     (fragment,) = table.by_number.values()
     page = int(mem[mem[mem[address_of(fragment) + F_MAP]]])
     row = (page << PAGE_SHIFT) + PAGE_HEADER_WORDS + 3 * int(mem[address_of(fragment) + F_ROW_WORDS])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any
@@ -13,8 +12,9 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import at_once
 from tests.seeds import fresh_seeds
-from tests.store.support import ACCOUNT
+from tests.store.support import ACCOUNT, client_of
 from tests.waiting import wait_until
 from tidemark.engine.base.clock import ManualClock, SystemClock
 from tidemark.engine.base.errors import CallMemoryExhausted, FrameRejected, LimitExceeded, PeerError, Rejected
@@ -225,11 +225,7 @@ def test_shares_add_up(seed: int) -> None:
             assert 0 <= memory.held_bytes <= memory.most_bytes
         share.release()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(4))
     assert memory.held_bytes == 0
 
 
@@ -332,7 +328,7 @@ def test_condition_of_many_equalities_is_asked_from_outside(tmp_path: Any) -> No
         where = tm.col("id") == 0
         for number in range(1, 2_500):
             where = where | (tm.col("id") == number)
-        with tm.serve_calls(db, "127.0.0.1:0", SECRET) as serving, tm.connect([serving.address], SECRET) as remote:
+        with client_of(db) as remote:
             assert remote["test.account"].scan(where=where).count() == 2_500
             assert remote["test.account"].scan(where=~where & (tm.col("owner") == "ann")).count() == 500
             assert db["test.account"].scan(where=where).count() == 2_500

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import beside, elsewhere
 from tests.waiting import wait_until
 
 SECRET = b"sixteen bytes or more"
@@ -353,17 +355,12 @@ def test_call_under_way_completes_before_its_transaction_is_rolled_back(
 
 
 def test_killed_transaction_of_a_thread_that_has_ended(served: Served) -> None:
-    kept: list[Any] = []
-
-    def work() -> None:
+    def work() -> Any:
         txn = served.db.transaction()
         txn.update("t", 1, {"n": 2})
-        kept.append(txn)
+        return txn
 
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert served.db.kill(kept[0].txid)
+    assert served.db.kill(elsewhere(work).txid)
     assert served.is_free()
 
 
@@ -393,18 +390,11 @@ def test_kills_at_any_moment_leave_whole_transactions(tmp_path: Path) -> None:
                 except tm.Retryable:
                     pass
 
-        threads = [threading.Thread(target=move, args=(number,)) for number in range(3)]
-        for thread in threads:
-            thread.start()
-        while min(killed) < 30:
-            for place in db.parts.store.open_now():
-                try:
-                    db.kill(place.txid)
-                except tm.Rejected:
-                    pass
-        stop.set()
-        for thread in threads:
-            thread.join()
+        with beside(stop, move, range(3)):
+            while min(killed) < 30:
+                for place in db.parts.store.locks.open_now():
+                    with suppress(tm.Rejected):
+                        db.kill(place.txid)
         assert db["t"].scan(where=tm.col("id") < 100).sum("n") == 0
         assert len(db["t"]) == 20 + sum(done)
         assert db.status()["transactions"]["open"] == 0

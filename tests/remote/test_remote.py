@@ -9,13 +9,13 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
-import pyarrow as pa
 import pytest
 
 import tidemark as tm
 from tests.attempts import Attempts
-from tests.store.support import ACCOUNT
+from tests.elsewhere import at_once
+from tests.store.support import ACCOUNT, SECRET, client_of
+from tests.store.test_trouble import every_call
 from tests.waiting import wait_until
 from tidemark.engine.base.clock import ManualClock, SystemClock
 from tidemark.remote.database import RemoteDatabase
@@ -24,8 +24,6 @@ from tidemark.remote.serving import Alone
 from tidemark.replication.calls import conversation
 from tidemark.replication.wire.server import Server
 from tidemark.replication.wire.wire import OpenLink, Wake, Wire
-
-SECRET = b"a secret of clients"
 
 
 @pytest.fixture
@@ -72,31 +70,21 @@ def accounts(count: int) -> list[tuple[int, str, float, None]]:
     return [(number, f"owner {number}", float(number), None) for number in range(count)]
 
 
-def test_rows_in_bulk_of_every_kind_of_data_and_back(db: tm.Database, remote: tm.RemoteDatabase) -> None:
+def test_rows_are_sent_in_batches_and_an_error_in_a_later_one_names_the_row_and_leaves_nothing(
+    db: tm.Database, remote: tm.RemoteDatabase
+) -> None:
     table, here = remote["test.account"], db["test.account"]
-    reported: list[int] = []
-    assert table.insert_many(accounts(20_000), progress=lambda done, total, unit: reported.append(done)) == 20_000
-    assert reported[-1] == 20_000 and len(reported) > 1
-    assert table.write_many(pa.table({"id": [1, 2], "owner": ["x", "y"], "balance": [0.5, 0.5]})) == 2
-    assert table.update_many({"id": np.array([3, 4]), "balance": np.array([9.0, 9.0])}) == 2
-    assert (
-        table.upsert_many([{"id": 3, "owner": "z", "balance": 1.0}, {"id": 90_000, "owner": "n", "balance": 1.0}]) == 1
-    )
-    assert table.delete_many([5, 6]) == 2
-    assert table.get_many([4, 5, 1], ["id", "owner"]).to_pydict() == {"id": [4, 1], "owner": ["owner 4", "x"]}
-    assert table.to_arrow().sort_by("id").equals(here.to_arrow().sort_by("id"))
-    assert table.update_where({"balance": 0.0}, tm.col("id") < 10) == 8
-    assert table.delete_where(tm.col("id") >= 10) == 19_991
-    assert len(here) == 8
-
-
-def test_error_in_a_later_batch_names_the_row_and_leaves_nothing(remote: tm.RemoteDatabase) -> None:
     rows = accounts(20_000)
     rows[17_000] = rows[3]
     with pytest.raises(tm.DuplicateKey) as caught:
-        remote["test.account"].insert_many(rows)
-    assert caught.value.row == 17_000
-    assert len(remote["test.account"]) == 0
+        table.insert_many(rows)
+    assert caught.value.row == 17_000 and len(table) == 0
+    reported: list[int] = []
+    told = {"progress": lambda done, total, unit: reported.append(done)}
+    assert table.insert_many(accounts(20_000), **told) == 20_000
+    assert reported[-1] == 20_000 and len(reported) > 1
+    assert table.to_arrow().sort_by("id").equals(here.to_arrow().sort_by("id"))
+    assert table.delete_where(tm.col("id") >= 10) == 19_990 and len(here) == 10
 
 
 def test_abandoned_scan_frees_its_link_and_many_are_read_at_once(db: tm.Database, remote: tm.RemoteDatabase) -> None:
@@ -106,61 +94,6 @@ def test_abandoned_scan_frees_its_link_and_many_are_read_at_once(db: tm.Database
     for scan in scans:
         scan.close()  # type: ignore[attr-defined]
     assert sum(len(links) for links in remote.links.spares.values()) == 5
-
-
-def test_transaction_sees_its_own_changes_and_savepoints_undo(db: tm.Database, remote: tm.RemoteDatabase) -> None:
-    with remote.transaction() as txn:
-        txn.insert("test.account", (1, "ann", 1.0, None))
-        assert db["test.account"].get(1) is None
-        with pytest.raises(tm.DuplicateKey):
-            txn.insert("test.account", (1, "again", 1.0, None))
-        with pytest.raises(ZeroDivisionError):
-            with txn.savepoint():
-                txn.insert("test.account", (2, "bob", 1.0, None))
-                raise ZeroDivisionError
-        with txn.savepoint():
-            txn.insert("test.account", (3, "cyd", 1.0, None))
-        assert sorted(row.id for row in txn.scan("test.account")) == [1, 3]
-        assert txn.scan("test.account", where=tm.col("id") > 1).count() == 1
-    assert sorted(row.id for row in db["test.account"]) == [1, 3]
-    assert remote.outcome(txn.txid) == "committed"
-    with pytest.raises(tm.TransactionEnded):
-        txn.get("test.account", 1)
-
-
-def test_exception_in_the_block_rolls_back(db: tm.Database, remote: tm.RemoteDatabase) -> None:
-    with pytest.raises(ZeroDivisionError), remote.transaction() as txn:
-        txn.insert("test.account", (1, "ann", 1.0, None))
-        raise ZeroDivisionError
-    assert len(db["test.account"]) == 0 and remote.outcome(txn.txid) == "aborted"
-
-
-def test_locks_are_held_across_processes_and_a_timeout_ends_the_transaction(
-    db: tm.Database, remote: tm.RemoteDatabase
-) -> None:
-    db["test.account"].insert((1, "ann", 1.0, None))
-    with remote.transaction() as first:
-        first.get("test.account", 1, lock="exclusive")
-        second = remote.transaction()
-        with pytest.raises(tm.LockTimeout) as caught:
-            second.update("test.account", 1, {"balance": 5.0})
-        assert second.is_ended
-        assert (caught.value.table, caught.value.key, caught.value.holder) == ("test.account", 1, first.txid)
-
-
-def test_rows_that_another_process_has_locked_are_skipped(db: tm.Database, remote: tm.RemoteDatabase) -> None:
-    db["test.account"].insert_many(accounts(4))
-    how: dict[str, Any] = {"lock": "exclusive", "skip_locked": True}
-    with remote.transaction() as first, remote.transaction() as second:
-        ours = {row.id for row in first.scan("test.account", ["id"], limit=2, **how)}
-        theirs = next(second.scan("test.account", ["id"], limit=1, **how)).id
-        assert len(ours) == 2 and theirs not in ours
-        (free,) = {0, 1, 2, 3} - ours - {theirs}
-        assert second.get("test.account", min(ours), **how) is None
-        assert second.get("test.account", free, **how).id == free
-        assert set(first.scan("test.account", **how).to_arrow().column("id").to_pylist()) == ours
-        with pytest.raises(tm.SchemaInvalid, match="give lock="):
-            first.scan("test.account", skip_locked=True)
 
 
 def test_link_that_breaks_rolls_its_transaction_back_and_says_so(db: tm.Database, remote: tm.RemoteDatabase) -> None:
@@ -226,23 +159,6 @@ def test_run_does_work_again_when_the_server_went_away_for_a_while(
     assert len(attempts) == 2 and db["test.account"][1].balance == 2.0
 
 
-def test_partitions_up_to_maxvalue_are_made_and_listed_from_outside(db: tm.Database, remote: tm.RemoteDatabase) -> None:
-    """A client could neither add a partition up to MAXVALUE nor list one: "a value cannot be sent"."""
-    ranges = tm.RangePartition("id", [("low", 10)])
-    remote.create_table("test.p", [tm.Column("id", tm.Int64)], "id", ranges)
-    remote.add_partition("test.p", "rest", tm.MAXVALUE)
-    remote["test.p"].insert((10**18,))
-    assert remote["test.p"].partitions() == db["test.p"].partitions()
-    assert remote["test.p"].partitions()[-1]["upper"] is tm.MAXVALUE
-    assert remote["test.p"].definition.partition == db["test.p"].definition.partition
-
-
-def test_call_with_too_many_arguments_raises_a_type_error(remote: tm.RemoteDatabase) -> None:
-    """The other process refuses such a call as Rejected. A client has written it, and gets Python's own error."""
-    with pytest.raises(TypeError):
-        remote["test.account"].get(1, 2, 3)  # type: ignore[call-arg]
-
-
 def test_closed_connection_answers_no_call(db: tm.Database, remote: tm.RemoteDatabase) -> None:
     """Story: after `close`, `status`, `outcome`, `sync`, `where` and the calls of a table connected again, and an open
     transaction continued.
@@ -252,16 +168,10 @@ def test_closed_connection_answers_no_call(db: tm.Database, remote: tm.RemoteDat
     scan, txn = iter(table.scan()), remote.transaction()
     next(scan)
     txn.update("test.account", 1, {"balance": 5.0})
+    calls = every_call(remote, txn)
     remote.close()
-    calls: list[Any] = [
-        *(remote.status, remote.check, remote.checkpoint, remote.sync, remote.where, remote.tables, remote.tablespaces),
-        *(remote.transaction, remote.create_replication_table, lambda: remote.outcome(txn.txid)),
-        *(lambda: remote["test.account"], lambda: "test.account" in remote, lambda: remote.drop_table("test.account")),
-        *(lambda: remote.create_table("t", [tm.Column("id", tm.Int64)], "id"), lambda: table.definition),
-        *(lambda: table.get(1), lambda: table.delete(1), lambda: list(table.scan()), lambda: len(table)),
-        *(lambda: txn.get("test.account", 1), txn.commit, lambda: txn.scan("test.account")),
-    ]
-    for call in calls:
+    others = [remote.status, remote.check, remote.where, remote.tablespaces, lambda: table.definition]
+    for call in (*calls.values(), *others):
         with pytest.raises(tm.StoreClosed, match="the connection is closed"):
             call()
     with pytest.raises(tm.StoreClosed):
@@ -403,10 +313,9 @@ def test_threads_share_a_connection(tmp_path: Any) -> None:
     had attempts that only the timeout had ended. Now only deadlocks end one.
     """
     options: dict[str, Any] = {"data_memory": "16 MiB", "redo_log": "8 MiB", "lock_timeout_ms": 60_000}
-    with tm.open(tmp_path / "store", **options) as db, tm.serve_calls(db, "127.0.0.1:0", SECRET) as serving:
+    with tm.open(tmp_path / "store", **options) as db, client_of(db, 200_000) as remote:
         db.create_table("test.account", ACCOUNT, "id")
-        with tm.connect([serving.address], SECRET, timeout_ms=200_000) as remote:
-            transfer_in_threads(remote)
+        transfer_in_threads(remote)
 
 
 def transfer_in_threads(remote: tm.RemoteDatabase) -> None:
@@ -426,11 +335,7 @@ def transfer_in_threads(remote: tm.RemoteDatabase) -> None:
 
             attempts.run(remote, work)
 
-    threads = [threading.Thread(target=transfer, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(transfer, range(4))
     assert remote["test.account"].scan().sum("balance") == sum(range(10))
     attempts.check()
 

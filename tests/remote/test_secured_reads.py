@@ -11,13 +11,12 @@ from urllib.request import urlopen
 import pytest
 
 import tidemark as tm
-from tests.store.support import ACCOUNT, open_memory, rows_of
+from tests.store.support import ACCOUNT, client_of, open_memory, rows_of
 from tests.waiting import wait_until
 from tidemark.engine.base.ids import LAST_EPOCH
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
-SECRET = b"a secret of clients"
 NAME = "test.account"
 CHANGED, DELETED, NEW, OLD = 1, 2, 3, 9  # keys, by what the commit at the disk does with them
 
@@ -106,15 +105,6 @@ def disk() -> Iterator[SlowDisk]:
     made.db.close()
 
 
-@contextmanager
-def client(disk: SlowDisk) -> Iterator[Any]:
-    with (
-        tm.serve_calls(disk.db, "127.0.0.1:0", SECRET) as serving,
-        tm.connect([serving.address], SECRET, timeout_ms=60_000) as remote,
-    ):
-        yield remote
-
-
 def in_txn(work: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def run(db: Any) -> Any:
         with db.transaction() as txn:
@@ -161,7 +151,7 @@ def test_client_is_shown_a_commit_after_its_sync(disk: SlowDisk, name: str) -> N
     the one before: the commit that had been read was still on its way to the disk.
     """
     call, shown = SHOWN[name]
-    with client(disk) as remote:
+    with client_of(disk.db) as remote:
         with disk.commit_at_the_disk():
             asked = Call(lambda: call(remote))
             assert asked.is_waiting(disk), f"{asked.result} was shown before its sync"
@@ -195,7 +185,7 @@ def test_transaction_of_this_process_that_reads_commits_after_what_it_read(disk:
 
 def test_reads_of_rows_that_are_durable_wait_for_nothing(disk: SlowDisk) -> None:
     disk.db.advance_epoch()
-    with client(disk) as remote:
+    with client_of(disk.db) as remote:
         with disk.commit_at_the_disk():
             assert remote[NAME].get(OLD).owner == "old"
             with remote.transaction() as txn:
@@ -232,7 +222,7 @@ def test_only_get_of_a_row_knows_what_it_has_seen(disk: SlowDisk) -> None:
 
 def test_calls_that_change_rows_wait_with_their_commit(disk: SlowDisk) -> None:
     """Otherwise a transaction of many calls would pay a sync for each while others write."""
-    with client(disk) as remote:
+    with client_of(disk.db) as remote:
         with disk.commit_at_the_disk():
             changed = threading.Event()
 
@@ -252,7 +242,7 @@ def test_calls_that_change_rows_wait_with_their_commit(disk: SlowDisk) -> None:
 
 def test_with_epochs_nothing_is_waited_for() -> None:
     disk = SlowDisk(durability="epoch")
-    with client(disk) as remote:
+    with client_of(disk.db) as remote:
         disk.is_slow = True
         disk.write()
         for name in ("get", "scan", "get in a transaction", "refused update"):
@@ -264,17 +254,17 @@ def test_with_epochs_nothing_is_waited_for() -> None:
 
 
 def test_reader_that_waits_on_a_failed_store_is_shown_nothing(disk: SlowDisk) -> None:
-    with client(disk) as remote:
+    with client_of(disk.db) as remote:
         with disk.commit_at_the_disk():
             asked = Call(lambda: remote[NAME].get(CHANGED))
             assert asked.is_waiting(disk)
-            disk.db.parts.store.fail(tm.StoreFailed("planted"))
+            disk.db.parts.store.failure.latch(tm.StoreFailed("planted"))
         assert asked.answer() == "StoreFailed"
 
 
 def test_counts_for_other_processes_wait_but_not_for_ever(disk: SlowDisk) -> None:
     """A status is what an operator needs while a disk hangs: it comes after a second, whatever the disk does."""
-    with client(disk) as remote, tm.serve_metrics(disk.db, "127.0.0.1:0") as metrics:
+    with client_of(disk.db) as remote, tm.serve_metrics(disk.db, "127.0.0.1:0") as metrics:
         with disk.commit_at_the_disk():
             before = disk.db.parts.store.clock.monotonic()
             assert remote.status()["tables"][NAME]["rows"] == 3

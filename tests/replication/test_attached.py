@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import random
 
 import pytest
@@ -28,10 +27,7 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.settings.binlog_type import NO_LOGGING
 
-
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def again(db, **options):
@@ -108,7 +104,7 @@ def test_transaction_larger_than_memory_is_in_the_binlog_whole():
 def test_tables_of_the_system_and_unlogged_transactions_stay_out():
     db, table = account_site()
     db.create_replication_table().insert((b"x", b"y", 0, 7, None))
-    txn = db.parts.store.begin(0x8000_007F)
+    txn = db.parts.store.transactions.begin(0x8000_007F)
     from tidemark.engine.access import row_operations
 
     row_operations.insert(txn, table.table, (1, "a", 1.0, None))

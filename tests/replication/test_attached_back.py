@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 
 import pytest
@@ -20,9 +19,7 @@ WHOLE = {"log_updated_only": False, "log_update_as_write": False}
 NAME = "test.account"
 
 
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def older_store_newer_binlog(gcis=0, checkpoints=0, later=2, **options):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import random
 
 import pytest
@@ -31,9 +30,7 @@ SMALL = {
 }
 
 
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def play(files, seed, acknowledge=lambda tables: None, sync_binlog=1):

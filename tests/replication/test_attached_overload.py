@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 import random
 import threading
 
@@ -25,9 +24,7 @@ TIGHT = {
 NAME = "test.account"
 
 
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def rows_of(db):

@@ -8,7 +8,6 @@ something is missing; or the damage is refused with its place, and the rows are 
 from __future__ import annotations
 
 import functools
-import logging
 import random
 import struct
 import zlib
@@ -33,9 +32,7 @@ WHOLE = {"log_updated_only": False, "log_update_as_write": False}
 STRIDE = few(97, 1)
 
 
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @functools.cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import random
 
 import pytest
@@ -21,9 +20,7 @@ DISK = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB"}
 UNLOGGED = 0x8000_007F
 
 
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def site(files=None, **options):
@@ -37,7 +34,7 @@ def site(files=None, **options):
 
 def unlogged(db, work):
     """Make a change that no binlog logs."""
-    txn = db.parts.store.begin(UNLOGGED)
+    txn = db.parts.store.transactions.begin(UNLOGGED)
     work(txn, db["test.account"].table)
     txn.commit(True)
 

@@ -22,9 +22,7 @@ NAME = "test.account"
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def site(files=None, **options):
@@ -36,9 +34,9 @@ def site(files=None, **options):
 
 def applied(db, *rows, server=3, table=NAME, any_value=None):
     """Insert rows as an applier would, with the server that made them as their author."""
-    txn = db.parts.store.begin(server if any_value is None else any_value, server)
+    txn = db.parts.store.transactions.begin(server if any_value is None else any_value, server)
     for row in rows:
-        row_operations.write(txn, db.parts.store.table(table), row)
+        row_operations.write(txn, db.parts.store.tables.named(table), row)
     txn.commit(True)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 import decimal
 import gc
-import logging
 import random
 import threading
 
@@ -22,9 +21,7 @@ from tidemark.replication.injector import changes as room
 OPERATIONS = {"WRITE_ROW": "write", "UPDATE_ROW": "update", "DELETE_ROW": "delete"}
 
 
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def images_in(epoch):

@@ -6,7 +6,6 @@ conflict, and conflicts leave rows in the exceptions table.
 
 from __future__ import annotations
 
-import logging
 import random
 
 import pytest
@@ -34,9 +33,7 @@ EXCEPTIONS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def replica(files, **options):

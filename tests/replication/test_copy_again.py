@@ -7,7 +7,6 @@ without a word, since the replica had been copied once: with its tables there, a
 
 from __future__ import annotations
 
-import logging
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -29,9 +28,7 @@ from tidemark.replication.channel.first_copy import is_interrupted
 SEED = 31_415
 
 
-@pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def purged(source: tm.Database) -> None:

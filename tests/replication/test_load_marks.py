@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import logging
 
 import pyarrow as pa
 import pytest
@@ -24,9 +23,7 @@ COLUMNS = [tm.Column("id", tm.Int64), tm.Column("v", tm.VarChar(40), nullable=Tr
 NAME = "shop.item"
 
 
-@pytest.fixture(autouse=True)
-def quiet(caplog):
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 def site(server_id=1, files=None, **options):
@@ -159,7 +156,7 @@ def test_check_of_the_binlog_judges_all_but_the_rows_of_the_load():
     db.sync()
     assert db.check_binlog()["problems"] == []
     for name, key in ((NAME, 11), ("shop.other", 1)):
-        txn = db.parts.store.begin(0x8000_007F)  # an author that no binlog logs
+        txn = db.parts.store.transactions.begin(0x8000_007F)  # an author that no binlog logs
         row_operations.update(txn, db[name].table, key, {"v": "unlogged"})
         txn.commit(True)
     found = db.check_binlog()["problems"]
@@ -201,10 +198,10 @@ def test_epoch_that_finds_no_room_after_its_mark_has_one_mark_when_there_is_some
 def test_load_after_rows_of_its_epoch_is_logged_by_its_rows():
     """As in the log of a store without followers: a mark before these rows would claim that they came later."""
     db = site()
-    db.parts.store.follows_log = False
+    db.parts.store.resources.follows_log = False
     db[NAME].delete(3)
     adopted(db, [3, 40])
-    db.parts.store.follows_log = True
+    db.parts.store.resources.follows_log = True
     found = reported(db)[-1]
     assert sorted(found[1]) == [3, 3, 40]
     db.close()

@@ -61,14 +61,14 @@ class Recorder:
         self.changes: list[SchemaChange] = []
         self._known: dict[int, TableDefinition] = {}
         store = db.parts.store
-        logged = store.log_schema
+        logged = store.schema.log
 
         def log_schema(change: dict[str, Any], *more: Any) -> None:
             logged(change, *more)
-            authors = [author for author in store.schema_authors.values() if author]
+            authors = [author for author in store.schema.authors.values() if author]
             self.changes.append(self._followed({**change, "author": authors[0]} if authors else change))
 
-        store.log_schema = log_schema  # type: ignore[method-assign]
+        store.schema.log = log_schema  # type: ignore[method-assign]
 
     def _followed(self, change: dict[str, Any]) -> SchemaChange:
         if "drop" in change:
@@ -303,7 +303,7 @@ def test_author_of_a_schema_change_survives_a_restart_in_the_log() -> None:
     files = MemoryFiles()
     with open_memory(files) as db:
         apply_statement(db.parts.store, "d", "create table t (id int primary key)", author=300)
-        assert db.parts.store.schema_authors == {}
+        assert db.parts.store.schema.authors == {}
     with open_memory(MemoryFiles(files.disk)) as db:
         assert db.tables() == ["d.t"] and db.check()["is_sound"]
 
@@ -354,7 +354,7 @@ def test_what_differs_or_is_not_understood_stops_and_leaves_nothing(text: str, e
         with pytest.raises(error) as caught:
             apply_statement(db.parts.store, "d", text)
         assert definitions(db) == before and "\n" not in caught.value.message
-        assert db.parts.store.schema_authors == {}
+        assert db.parts.store.schema.authors == {}
 
 
 @pytest.mark.parametrize(

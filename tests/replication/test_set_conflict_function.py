@@ -8,7 +8,7 @@ import pytest
 
 import tidemark as tm
 from tests.replication.test_channel_stores import site
-from tests.store.support import open_memory
+from tests.store.support import client_of, open_memory
 
 COLUMNS = [
     tm.Column("id", tm.Int64),
@@ -194,9 +194,7 @@ def test_rows_of_exceptions_tables_stay_at_their_site() -> None:
 
 
 def test_other_process_sets_it_too() -> None:
-    secret = b"sixteen bytes or more"
-    with site(1) as db, tm.serve_calls(db, "127.0.0.1:0", secret) as serving:
-        with tm.connect([serving.address], secret) as remote:
-            stock(db)
-            remote.set_conflict_function("shop.stock", "NDB$EPOCH", exceptions=True)
-            assert rows(db) == [(b"shop", b"stock", 1, 7, b"NDB$EPOCH()")]
+    with site(1) as db, client_of(db) as remote:
+        stock(db)
+        remote.set_conflict_function("shop.stock", "NDB$EPOCH", exceptions=True)
+        assert rows(db) == [(b"shop", b"stock", 1, 7, b"NDB$EPOCH()")]

@@ -12,6 +12,7 @@ import pytest
 
 import tidemark as tm
 from tests.conformance.case_types import column_of
+from tests.elsewhere import at_once
 from tests.store.support import open_memory
 from tidemark.engine.base.errors import NoSuchTable, SchemaInvalid, TableExists
 from tidemark.engine.base.options import Options
@@ -244,11 +245,7 @@ def test_threads_that_name_a_table_at_once_get_the_same_one() -> None:
             start.wait()
             db["mysql.ndb_apply_status"].insert((number, 1, "f", 1, 1))
 
-        threads = [threading.Thread(target=name_it, args=(number,)) for number in range(4)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        at_once(name_it, range(4))
         assert len(db["mysql.ndb_apply_status"]) == 4
 
 

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import beside
 from tests.engine.arena_check import check_arena
 from tests.index.stage import order_of
 from tests.index.values import KINDS, value_of
 from tests.store.support import open_memory
-from tidemark.engine.base.errors import PageDamaged
 from tidemark.engine.schema.partition import HashPartition
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
@@ -414,12 +414,10 @@ def test_defaults_of_nan_survive_changes_and_restarts() -> None:
 def test_writers_never_see_half_a_change() -> None:
     db = open_memory(data_memory="32 MiB")
     made(db, PLAIN, 100)
-    failures: list[BaseException] = []
     stop = threading.Event()
     written: dict[int, int] = {}
 
-    def write() -> None:
-        number = 0
+    def write(number: int) -> None:
         try:
             while not stop.is_set():
                 number += 1
@@ -430,21 +428,15 @@ def test_writers_never_see_half_a_change() -> None:
                 db["t"].insert_many([{"id": 1_000 * number + each} for each in range(3)])
                 db["t"].update_where({"n": tm.col("n") + 0}, where=tm.col("id") == key)
                 written[key] = number
-        except (tm.Error, PageDamaged, ValueError, TypeError) as error:
-            failures.append(error)
+        finally:
+            stop.set()
 
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
+    with beside(stop, write, [0]):
         for number in range(12):
             count = len(written)
-            while len(written) == count and thread.is_alive() and len(written) < 100:
+            while len(written) == count and not stop.is_set() and len(written) < 100:
                 pass
             db.add_column("t", tm.Column(f"a{number}", tm.Int64, default=-number))
-    finally:
-        stop.set()
-        thread.join()
-    assert not failures
     assert all(len(row) == 14 for row in db["t"])
     check_arena(db)
     assert db.check()["is_sound"]

@@ -18,7 +18,7 @@ PLAIN = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32, nullable=True)]
 
 
 def side_pages(db: Any) -> int:
-    mem, table = db.parts.store.mem, db.parts.store.table("t")
+    mem, table = db.parts.store.mem, db.parts.store.tables.named("t")
     found = 0
     for fragment in table.fragments:
         page = int(mem[address_of(fragment) + a.F_FREE_HEAD])
@@ -110,7 +110,7 @@ def test_drop_that_is_repeated_frees_nothing_twice() -> None:
     with open_memory() as db:
         db.create_table("kept", PLAIN, "id").insert_many([{"id": number} for number in range(900)])
         db.create_table("t", PLAIN, "id").insert_many([{"id": number} for number in range(900)])
-        table = db.parts.store.table("t")
+        table = db.parts.store.tables.named("t")
         db.drop_table("t")
         used = db.status()["memory"]
         table.drop()

@@ -160,7 +160,7 @@ def test_upserts_and_batches_of_another_site_continue_across_an_added_column(mon
     pending[0] = True
     with db.transaction() as txn:
         rows = pa.record_batch({"id": pa.array([1, 900]), "n": pa.array([-1, -2]), "text": pa.array(["x", "y"])})
-        outcomes = applied_rows.apply_upserts(txn, db.parts.store.table("t"), rows)
+        outcomes = applied_rows.apply_upserts(txn, db.parts.store.tables.named("t"), rows)
     assert outcomes.tolist() == [applied_rows.APPLIED] * 2 and not pending[0]
     found = {row.id: row for row in db["t"].scan()}
     assert len(found) == 311 and found[900][:3] == (900, -2, "y") and found[1].a == "was" and found[305].b == "was"
@@ -196,9 +196,9 @@ def test_row_given_as_a_tuple_is_read_in_the_column_order_at_the_start_of_the_ca
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     db = opened(VAR)
-    from tidemark.engine.access import row_operations
+    from tidemark.engine.access import batch_operations
 
-    put, pending = row_operations.put_rows, [True]
+    put, pending = batch_operations.put_rows, [True]
 
     def late(*arguments: Any) -> int:
         if pending[0]:
@@ -206,7 +206,7 @@ def test_row_given_as_a_tuple_is_read_in_the_column_order_at_the_start_of_the_ca
             db.add_column("t", tm.Column("b", tm.VarChar(9), default="is"))
         return int(put(*arguments))
 
-    monkeypatch.setattr(row_operations, "put_rows", late)
+    monkeypatch.setattr(batch_operations, "put_rows", late)
     db["t"].table.plan = None  # a kernel leaves no time between the two
     db["t"].insert((900, 1, "x"))
     assert not pending[0] and db["t"][900] == (900, 1, "x", "is")
@@ -255,7 +255,7 @@ def test_batch_of_another_site_misses_rows_whose_partition_is_dropped_while_it_i
     monkeypatch.setattr(applied_rows, "read_keys", late)
     with db.transaction() as txn:
         rows = pa.record_batch({"id": pa.array(range(90, 110)), "n": pa.array([0] * 20)})
-        outcomes = applied_rows.apply_updates(txn, db.parts.store.table("t"), rows)
+        outcomes = applied_rows.apply_updates(txn, db.parts.store.tables.named("t"), rows)
     assert outcomes.tolist() == [applied_rows.MISSING] * 10 + [applied_rows.APPLIED] * 10
     assert len(db["t"]) == 100 and db["t"][105].n == 0
     db.close()

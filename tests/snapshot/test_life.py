@@ -28,23 +28,6 @@ def opened(partition: Any = None, **options: Any) -> tuple[Any, Any]:
     return db, table
 
 
-def test_closed_snapshot_refuses_every_call_and_closing_again_does_nothing() -> None:
-    db, table = opened()
-    with db.snapshot() as snapshot:
-        shown = snapshot["test.t"]
-        scan = iter(shown.scan())
-        next(scan)
-        assert snapshot.epoch < db.advance_epoch() or snapshot.epoch == db.status()["epoch"]["newest_closed"]
-    for call in (lambda: snapshot["test.t"], lambda: shown.get(1), lambda: len(shown), lambda: shown.to_arrow()):
-        with pytest.raises(tm.SnapshotClosed, match=r"open another one with db.snapshot\(\)"):
-            call()
-    assert issubclass(tm.SnapshotClosed, tm.Rejected)
-    snapshot.close()
-    assert table.get(5).n == 5
-    db.close()
-    snapshot.close()
-
-
 def test_closing_the_store_closes_its_snapshots() -> None:
     db, table = opened()
     snapshots = [db.snapshot() for _ in range(3)]
@@ -119,7 +102,7 @@ def test_more_snapshots_than_allowed_are_refused_without_a_trace() -> None:
     with pytest.raises(LimitExceeded, match="close some"):
         db.snapshot()
     assert db.status()["snapshots"]["open"] == SNAPSHOTS_OPEN_MAX
-    assert len(db.parts.store.pins) == SNAPSHOTS_OPEN_MAX
+    assert len(db.parts.store.users.pins) == SNAPSHOTS_OPEN_MAX
     table.delete(4)
     assert snapshots[0]["test.t"].get(4).n == 4
     snapshots.pop().close()
@@ -229,7 +212,7 @@ def test_rows_of_pages_freed_and_made_again_in_part_are_shown(on_disk: bool) -> 
     table = db.create_table("test.t", columns, "id", tm.HashPartition(1))
     rows = {i: (i, *[bytes([i]) * 255] * 8, "t" * (i % 90)) for i in range(80)}
     table.insert_many(list(rows.values()))
-    fragment, mem = db.parts.store.table("test.t").fragments[0], db.parts.store.mem
+    fragment, mem = db.parts.store.tables.named("test.t").fragments[0], db.parts.store.mem
     slots = int(mem[address_of(fragment) + a.F_SLOTS])
     with db.snapshot() as snapshot:
         epoch, shown = snapshot.epoch, snapshot["test.t"]
@@ -288,25 +271,6 @@ def test_progress_is_reported_and_what_it_raises_ends_the_scan() -> None:
             shown.to_pandas(progress=stop)
         assert len(shown) == 300
     table.delete(1)
-    db.close()
-
-
-def test_missing_and_odd_keys_are_answered_as_a_table_does() -> None:
-    db, _ = opened(tm.RangePartition("id", [("low", 100), ("high", 1_000)]))
-    with db.snapshot() as snapshot:
-        shown = snapshot["test.t"]
-        assert shown.get(5_000) is None and 5_000 not in shown and 7 in shown
-        assert shown.get_many([5_000, 7, -1], ["id"]).to_pydict() == {"id": [7]}
-        assert shown.get_many([]).num_rows == 0
-        with pytest.raises(tm.RowNotFound):
-            shown[5_000]
-        with pytest.raises(tm.TypeMismatch):
-            shown.get("seven")
-        with pytest.raises(tm.NoSuchColumn):
-            shown.scan(["nothing"])
-        with pytest.raises(tm.SchemaInvalid):
-            shown.scan(limit=-1)
-        assert not hasattr(shown, "insert") and repr(shown).startswith("<tidemark table test.t at epoch")
     db.close()
 
 

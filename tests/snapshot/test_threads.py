@@ -10,6 +10,7 @@ from typing import Any
 
 import tidemark as tm
 from tests.attempts import Attempts
+from tests.elsewhere import elsewhere
 from tests.store.support import open_memory
 
 ACCOUNTS = 300
@@ -151,9 +152,7 @@ def test_snapshot_closed_by_another_thread_ends_its_scans() -> None:
     scan = snapshot["test.bank"].scan(index="by_balance")
     rows = iter(scan)
     next(rows)
-    thread = threading.Thread(target=snapshot.close)
-    thread.start()
-    thread.join()
+    elsewhere(snapshot.close)
     try:
         left = len(list(rows))
     except tm.SnapshotClosed:

@@ -25,13 +25,17 @@ def db(request: pytest.FixtureRequest) -> tm.Database:
 
 
 def found(table: Any) -> list[Any]:
-    """The ids of the rows with some keys, one by one and together."""
+    """The ids of the rows with some keys, one by one, together and by conditions."""
     keys = [7.5, 0.1, 9.0, 0.25]
     alone = [None if row is None else row.id for row in (table.get(key, index="by_x") for key in keys)]
     together = table.get_many(keys, ["id", "note"], index="by_x").to_pydict()
     assert together["id"] == [each for each in alone if each is not None]
     assert together["note"] == [{1: "a", 2: "b", 11: "d"}[each] for each in together["id"]]
     assert table.get(None, index="by_x") is None
+    for key, each in zip(keys, alone, strict=True):
+        if key != 0.1:  # which no Float32 is
+            assert [row.id for row in table.scan(where=tm.col("x") == key)] == ([] if each is None else [each])
+    assert sorted(row.id for row in table.scan(where=tm.col("id").isin([1, 2, 11]))) == [1, 2, 11]
     return alone
 
 
@@ -52,15 +56,3 @@ def test_a_partition_or_the_table_that_is_dropped_since_is_still_shown(db: tm.Da
         assert found(snapshot[NAME]) == [11, 1, None, 2]
         db.drop_table(NAME)
         assert found(snapshot[NAME]) == [11, 1, None, 2]
-
-
-def test_what_is_no_key_or_no_index_is_refused(db: tm.Database) -> None:
-    with db.snapshot() as snapshot:
-        with pytest.raises(tm.NoSuchIndex):
-            snapshot[NAME].get(1, index="none")
-        with pytest.raises(tm.TypeMismatch):
-            snapshot[NAME].get("x", index="by_x")
-        with pytest.raises(tm.TypeMismatch):
-            snapshot[NAME].get_many(["x"], index="by_x")
-    with pytest.raises(tm.SnapshotClosed):
-        snapshot[NAME].get(0.1, index="by_x")

@@ -16,10 +16,11 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import elsewhere
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
 from tests.waiting import wait_until
-from tidemark.engine.access import batch_operations, snapshot_index, snapshot_reads, unique_reads
+from tidemark.engine.access import batch_operations, index_scans, snapshot_reads, unique_reads
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.queries import column_scans, key_columns, program_scans
@@ -81,12 +82,10 @@ def change(db: tm.Database, model: dict[int, tuple[Any, ...]], rng: random.Rando
 @pytest.fixture
 def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scans take few rows at a time."""
-    for module in (batch_operations, column_scans, program_scans):
+    for module in (snapshot_reads, column_scans, program_scans):
         monkeypatch.setattr(module, "SCAN_BATCH_ROWS", 40)
     for name in ("BATCH_ROWS_FIRST", "BATCH_ROWS_MAX", "CALL_ENTRIES"):
-        monkeypatch.setattr(snapshot_index, name, 30)
-    monkeypatch.setattr("tidemark.engine.access.index_scans.BATCH_ROWS_FIRST", 30)
-    monkeypatch.setattr("tidemark.engine.access.index_scans.BATCH_ROWS_MAX", 30)
+        monkeypatch.setattr(index_scans, name, 30)
 
 
 def kinds_of_scans(rng: random.Random) -> tuple[dict[str, Any], Callable[[tuple[Any, ...]], bool]]:
@@ -185,9 +184,7 @@ def test_scans_of_a_transaction_show_its_own_changes_over_one_instant(seed: int,
                             model[key] = row(rng, key)
                             other.write("t", model[key])
 
-                thread = threading.Thread(target=beside)
-                thread.start()
-                thread.join()
+                elsewhere(beside)
                 found.extend(rows)
                 assert sorted(map(tuple, found)) == sorted(seen)
                 txn.rollback()
@@ -254,12 +251,15 @@ def test_many_rows_by_key_are_those_of_one_instant(monkeypatch: pytest.MonkeyPat
         assert found.num_rows == 9_999 and set(found["d"].to_pylist()) == {2}
 
 
+@pytest.mark.parametrize("by_condition", [False, True])
 @pytest.mark.parametrize("on_disk", [False, True])
-def test_many_rows_by_a_unique_key_are_those_of_one_instant(monkeypatch: pytest.MonkeyPatch, on_disk: bool) -> None:
+def test_many_rows_by_a_unique_key_are_those_of_one_instant(
+    monkeypatch: pytest.MonkeyPatch, on_disk: bool, by_condition: bool
+) -> None:
     """Rows exchange their keys between two steps of the call."""
     with made(on_disk) as db:
         db.create_index("t", "by_t", "t", unique=True)
-        db["t"].insert_many([(key, 1, f"t{key}", key) for key in range(1_200)])
+        db["t"].insert_many([(key, 1, f"t{key}", key) for key in range(20_000 if by_condition else 1_200)])
 
         def exchange() -> None:
             with db.transaction() as txn:
@@ -267,14 +267,18 @@ def test_many_rows_by_a_unique_key_are_those_of_one_instant(monkeypatch: pytest.
                 txn.update("t", 0, {"t": "t1199"})
                 txn.update("t", 1_199, {"t": "t0"})
                 txn.delete("t", 1_198)
-                txn.insert("t", (2_000, 1, "t1198", 2_000))
+                txn.insert("t", (30_000, 1, "t1198", 30_000))
 
+        keys = [f"t{key}" for key in range(1_200)]
         with after_call(monkeypatch, unique_reads, "find_by_unique", exchange) as calls:
-            found = db["t"].get_many([f"t{key}" for key in range(1_200)], index="by_t")
+            if by_condition:
+                rows = sorted((row.id, row.d) for row in db["t"].scan(where=tm.col("t").isin(keys)))
+            else:
+                rows = [(row["id"], row["d"]) for row in db["t"].get_many(keys, index="by_t").to_pylist()]
         assert calls[0] > 1
-        assert found["id"].to_pylist() == found["d"].to_pylist() == list(range(1_200))
-        found = db["t"].get_many([f"t{key}" for key in range(1_200)], index="by_t")
-        assert found["id"].to_pylist() == [1_199, *range(1, 1_198), 2_000, 0]
+        assert rows == [(key, key) for key in range(1_200)]
+        found = db["t"].get_many(keys, index="by_t")
+        assert found["id"].to_pylist() == [1_199, *range(1, 1_198), 30_000, 0]
 
 
 def test_counts_of_an_index_are_those_of_one_instant(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,7 +428,7 @@ def test_key_that_a_large_commit_gives_away_can_be_taken_when_it_is_complete(mon
 
 
 def test_scan_that_began_before_a_large_commit_shows_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_operations, "SCAN_BATCH_ROWS", 100)
+    monkeypatch.setattr(snapshot_reads, "SCAN_BATCH_ROWS", 100)
     monkeypatch.setattr(snapshot_reads, "CALL_SLOTS", 64)
     with made() as db:
         db["t"].insert_many([(key, 0, None, 0) for key in range(LARGE)])
@@ -494,7 +498,7 @@ def test_scan_by_an_index_over_disk_columns_leaves_out_a_partition_dropped_on_th
             thread.start()
             thread.join()
 
-        with after_call(monkeypatch, snapshot_index, "index_entries", drop):
+        with after_call(monkeypatch, index_scans, "index_entries", drop):
             found = [(each.id, each.d) for each in db["t"].scan(index="by_k")]
         assert found[:100] == [(key, key) for key in range(100)]
         assert set(found[100:]) <= {(key, key) for key in range(100, 200)}

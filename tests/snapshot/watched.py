@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,11 +11,9 @@ import pytest
 
 import tidemark as tm
 from tests.index.stage import order_of
-from tests.index.stored import INDEXES, KEYS, NAME, ROOM, Indexed, columns
+from tests.index.stored import INDEXES, NAME, Indexed, columns
 from tests.snapshot import walk
-from tests.store.support import open_memory
-from tidemark.engine.access import snapshot_index, snapshot_reads
-from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.engine.access import index_scans, snapshot_reads
 
 HIDDEN = [tm.FRAGMENT, tm.ROWID, tm.EPOCH, tm.AUTHOR]
 PADS = 6
@@ -28,9 +25,10 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"SCAN_BATCH_ROWS": 23, "CALL_SLOTS": 40, "CALL_ROWS": 11}.items():
         monkeypatch.setattr(snapshot_reads, name, value)
     monkeypatch.setattr(snapshot_reads.DiskRows, "rows", 9)
-    small = {"CALL_ENTRIES": 7, "BATCH_ROWS_FIRST": 5, "BATCH_ROWS_MAX": 20, "CALL_VERSIONS": 13}
-    for name, value in {**small, "GATHER_ROWS_FIRST": 4, "GATHER_WORDS_FIRST": 64}.items():
-        monkeypatch.setattr(snapshot_index, name, value)
+    for name, value in {"CALL_VERSIONS": 13, "GATHER_ROWS_FIRST": 4, "GATHER_WORDS_FIRST": 64}.items():
+        monkeypatch.setattr(snapshot_reads, name, value)
+    for name, value in {"CALL_ENTRIES": 7, "BATCH_ROWS_FIRST": 5, "BATCH_ROWS_MAX": 20}.items():
+        monkeypatch.setattr(index_scans, name, value)
 
 
 @dataclass
@@ -47,18 +45,13 @@ class Watched(Indexed):
     """Rows are wide, so that pages empty and are used again; `between` is called when a reader returns to Python."""
 
     def __init__(self, seed: int, on_disk: bool = False, partition: Any = None, **options: Any) -> None:
-        self.rng = random.Random(seed)
-        self.files = MemoryFiles()
-        self.options = {**ROOM, "redo_log": "64 MiB", "undo_log": "64 MiB", "page_buffer": "1 MiB", **options}
-        self.on_disk = on_disk
-        self.db: Any = open_memory(self.files, **self.options)
-        made = columns(on_disk)
-        pads = [tm.Column(f"pad{i}", tm.Binary(255)) for i in range(PADS)]
-        self.columns = made[:6] + pads + made[6:]
-        self.keys = KEYS
-        self.db.create_table(NAME, self.columns, "id", partition or tm.HashPartition(2))
-        self.rows: dict[int, tuple[Any, ...]] = {}
+        room = {"redo_log": "64 MiB", "undo_log": "64 MiB", "page_buffer": "1 MiB", **options}
+        super().__init__(seed, on_disk, partition, **room)
         self.taken: list[Taken] = []
+
+    def columns_of(self, on_disk: bool) -> list[tm.Column]:
+        made = columns(on_disk)
+        return [*made[:6], *(tm.Column(f"pad{i}", tm.Binary(255)) for i in range(PADS)), *made[6:]]
 
     def value(self, name: str) -> Any:
         if name.startswith("pad"):
@@ -127,8 +120,7 @@ class Watched(Indexed):
                 raise
 
     def _names(self) -> list[str]:
-        names = [column.name for column in self.columns]
-        return names[:-2] if self.on_disk and self.rng.random() < 0.4 else names
+        return self.names[:-2] if self.on_disk and self.rng.random() < 0.4 else self.names
 
     def _read(self, scan: Any, between: Callable[[], None]) -> Iterator[tuple[Any, ...]]:
         for number, row in enumerate(scan):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,10 +12,7 @@ import pytest
 import tidemark as tm
 from tests.spark.support import LOGGED, NUMBERS, logged, place_of
 
-
-@pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ missing file is never taken for the end.
 
 from __future__ import annotations
 
-import logging
 import random
 import shutil
 import threading
@@ -30,9 +29,7 @@ from tidemark.replication.injector.mark import FOLDER
 PIECE = 32 << 20
 
 
-@pytest.fixture(autouse=True)
-def quiet(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.CRITICAL)
+pytestmark = pytest.mark.usefixtures("quiet")
 
 
 @pytest.fixture

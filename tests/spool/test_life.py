@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import errno
-import threading
 
 import numpy as np
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import at_once
 from tests.spool.support import NAME, found, insert_spooled, low_store, open_low, rows, spool_names
 from tidemark.engine.access.batch_operations import scan
 from tidemark.engine.log.spool_files import FOLDER, spool_name, txid_of
@@ -51,7 +51,7 @@ def test_slices_of_a_spooled_commit_wait_for_a_slow_local_checkpoint(monkeypatch
         asked.append(db.parts.store.clock.monotonic())
         return limit + 1 if len(asked) < 4 else limit
 
-    monkeypatch.setattr(db.parts.store.sink, "waiting_words", waiting_words)
+    monkeypatch.setattr(db.parts.store.resources.sink, "waiting_words", waiting_words)
     with db.transaction() as txn:
         txn.insert_many(NAME, rows(0, 1_000))
         assert txn.spool is not None
@@ -68,7 +68,7 @@ def test_epochs_and_authors_of_spooled_rows_are_those_of_their_commit() -> None:
     insert_spooled(db)
     epoch = db.status()["epoch"]["current"]
     for store in (db, open_low(files.kill())):
-        table = store.parts.store.tables[NAME]
+        table = store.parts.store.tables.by_name[NAME]
         epochs = np.concatenate([batch.epochs() for batch in scan(table, None)])
         assert set(epochs.tolist()) == {epoch}
 
@@ -208,24 +208,14 @@ def test_epoch_durability_commits_by_reference_too() -> None:
 def test_several_spooling_transactions_of_several_threads_commit_each_for_itself() -> None:
     files = MemoryFiles()
     db = low_store(files, data_memory="64 MiB", redo_log="8 MiB")
-    problems: list[BaseException] = []
 
     def work(number: int) -> None:
-        try:
-            for turn in range(3):
-                first = number * 10_000 + turn * 1_000
-                db.run(lambda txn, first=first: txn.insert_many(NAME, rows(first)))
-                db.run(lambda txn, number=number: txn.write(NAME, (number, "small", 0.0, None)))
-        except BaseException as error:
-            problems.append(error)
-            raise
+        for turn in range(3):
+            first = number * 10_000 + turn * 1_000
+            db.run(lambda txn, first=first: txn.insert_many(NAME, rows(first)))
+            db.run(lambda txn, number=number: txn.write(NAME, (number, "small", 0.0, None)))
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert problems == []
+    at_once(work, range(1, 5))
     assert db.status()["spool"]["committed"] == 12
     state = found(db)
     assert len(state) == 4 * 3 * 900 + 4
@@ -323,7 +313,7 @@ def test_rollback_to_a_savepoint_frees_the_memory_after_it() -> None:
             spool = txn.spool
             assert spool is not None
             used = int(txn.mem[txn.desc + X_USED])
-            memory_words = db.parts.store.transaction_words
+            memory_words = db.parts.store.resources.transaction_words
             assert txn.buf.size - used <= memory_words // 2
             rest = spool.words[txn.buf.size + 512 : 900 * 40]  # whole pages of the system
             assert rest.size and not rest.any()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 import tidemark as tm
-from tests.recovery.support import changes_during, put
+from tests.recovery.support import History, changes_during, make_history, put
 from tests.store.support import ACCOUNT, open_memory
 from tests.store.trouble import dump
 from tidemark.engine.base.clock import ManualClock
@@ -43,7 +46,13 @@ def one_checkpoint() -> MemoryFiles:
     return files
 
 
-def make_states() -> tuple[dict[str, bytes], dict[int, Any]]:
+@pytest.fixture(scope="module")
+def history() -> History:
+    return make_history()
+
+
+@pytest.fixture(scope="module")
+def states() -> tuple[dict[str, bytes], dict[int, Any]]:
     """The files of a store, and what each of its local checkpoints must show."""
     files = MemoryFiles()
     db = open_memory(files)
@@ -62,11 +71,13 @@ def make_states() -> tuple[dict[str, bytes], dict[int, Any]]:
     return files.snapshot(), expected
 
 
-def make_writer() -> Any:
+@pytest.fixture
+def writer() -> Iterator[Any]:
     """A store with 100 rows in its local checkpoint and more after it."""
     db = open_memory()
     db.create_table(NAME, ACCOUNT, "id")
     put(db, 0, 100, 0.0)
     db.checkpoint()
     put(db, 50, 100, 1_000.0)
-    return db
+    yield db
+    db.close()

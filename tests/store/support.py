@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import tidemark as tm
@@ -10,6 +12,7 @@ from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
+SECRET = b"a secret of clients"
 SMALL: dict[str, Any] = {
     "data_memory": "16 MiB",
     "redo_log": "2 MiB",
@@ -46,3 +49,11 @@ def let_read_ahead_end(store: Any) -> None:
     if store.disk is not None:
         for cache in store.disk.caches.values():
             cache.ahead.drain()
+
+
+@contextmanager
+def client_of(db: Any, timeout_ms: int = 60_000) -> Iterator[tm.RemoteDatabase]:
+    """A client of a store, over TCP."""
+    with tm.serve_calls(db, "127.0.0.1:0", SECRET) as serving:
+        with tm.connect([serving.address], SECRET, timeout_ms=timeout_ms) as remote:
+            yield remote

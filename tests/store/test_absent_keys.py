@@ -50,7 +50,7 @@ def keys(kind: str, numbers: list[int]) -> pa.RecordBatch:
 
 
 def reported(txn: tm.Transaction, kind: str, numbers: list[int]) -> list[int]:
-    return refresh_rows(txn, txn.store.table("test.t"), keys(kind, numbers)).tolist()
+    return refresh_rows(txn, txn.store.tables.named("test.t"), keys(kind, numbers)).tolist()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -195,7 +195,7 @@ def test_keys_reported_absent_among_all_other_work_leave_nothing(kind: str) -> N
 def test_absence_stands_in_the_binlog_before_the_row_that_is_made_after_it() -> None:
     db, table = account_site(lock_timeout_ms=LONG_MS)
     txn = db.transaction()
-    refresh_rows(txn, db.parts.store.table("test.account"), pa.record_batch({"id": pa.array([1])}))
+    refresh_rows(txn, db.parts.store.tables.named("test.account"), pa.record_batch({"id": pa.array([1])}))
     thread = threading.Thread(target=lambda: table.insert((1, "ann", 1.0, None)))
     thread.start()
     wait_until(lambda: db.status()["locks"]["waiting"] == 1)

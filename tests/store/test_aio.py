@@ -63,25 +63,6 @@ def test_a_scan_of_many_rows_and_one_that_ends_early() -> None:
     run(main)
 
 
-def test_an_exception_rolls_back_and_a_savepoint_only_its_block() -> None:
-    async def main() -> None:
-        async with opened() as db:
-            with pytest.raises(KeyError):
-                async with db.transaction() as txn:
-                    await txn.insert("item", (3, 0))
-                    raise KeyError
-            assert await db["item"].get(3) is None
-            async with db.transaction() as txn:
-                await txn.insert("item", (4, 0))
-                with pytest.raises(tm.DuplicateKey):
-                    async with txn.savepoint():
-                        await txn.insert("item", (5, 0))
-                        await txn.insert("item", (1, 0))
-            assert await db["item"].get(4) == (4, 0) and await db["item"].get(5) is None
-
-    run(main)
-
-
 def test_transactions_of_many_tasks_run_at_the_same_time() -> None:
     """Each has a thread of its own: more of them than threads for single calls wait for each other's locks."""
 
@@ -94,30 +75,6 @@ def test_transactions_of_many_tasks_run_at_the_same_time() -> None:
 
             await asyncio.gather(*(db.run(add) for _ in range(12)))
             assert (await db["item"].get(1)).n == 22
-
-    run(main)
-
-
-def test_run_again_after_a_retryable_error() -> None:
-    async def main() -> None:
-        async with opened(lock_timeout_ms=0) as db:
-            calls = []
-            async with db.transaction() as holder:
-                await holder.update("item", 1, {"n": 0})
-
-                async def work(txn: Any) -> str:
-                    calls.append(txn.txid)
-                    if len(calls) == 3:
-                        return "third"
-                    await txn.update("item", 1, {"n": 1})
-                    return "never"
-
-                assert await db.run(work) == "third"
-                with pytest.raises(tm.LockTimeout):
-                    await db.run(lambda txn: txn.update("item", 1, {"n": 1}), retries=1)
-            assert len(set(calls)) == 3
-            with pytest.raises(tm.Rejected):
-                await db.run(lambda txn: txn.update("item", 1, {"n": 1}), retries=-1)
 
     run(main)
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import elsewhere
 from tests.engine.arena_check import check_arena
 from tests.store.support import open_memory
 from tidemark.engine.base.errors import NotPrimary
@@ -104,20 +105,10 @@ def test_id_of_a_transaction_that_has_only_read(db: Any) -> None:
 
 def test_id_is_assigned_by_the_thread_of_the_transaction(db: Any) -> None:
     txn = db.transaction()
-    found: list[Any] = []
-
-    def ask() -> None:
-        try:
-            found.append(txn.txid)
-        except tm.WrongThread as error:
-            found.append(error)
-
-    for _ in range(2):
-        other = threading.Thread(target=ask)
-        other.start()
-        other.join()
-        txid = txn.txid
-    assert isinstance(found[0], tm.WrongThread) and found[1] == txid
+    with pytest.raises(tm.WrongThread):
+        elsewhere(lambda: txn.txid)
+    txid = txn.txid
+    assert elsewhere(lambda: txn.txid) == txid
     txn.rollback()
 
 
@@ -164,7 +155,7 @@ def test_schema_changes_and_index_builds_do_not_wait_for_readers(db: Any) -> Non
     with pytest.raises(tm.NoSuchTable):
         txn.get(NAME, 1)
     txn.commit()
-    assert db.parts.store.dropped == []
+    assert db.parts.store.users.dropped == []
 
 
 def test_changes_made_while_a_scan_by_an_index_is_open_are_not_seen_by_it(db: Any) -> None:
@@ -196,14 +187,14 @@ def test_node_that_takes_no_transactions_any_more_refuses_the_first_change(db: A
     txn = db.transaction()
     assert txn.get(NAME, 1) == (1, 10)
     before = shared(db)
-    store.refusal = lambda: NotPrimary("not now")
+    store.resources.refusal = lambda: NotPrimary("not now")
     try:
         for call in (lambda: txn.update(NAME, 1, {"n": 7}), lambda: db[NAME].update(1, {"n": 7}), db.transaction):
             with pytest.raises(NotPrimary):
                 call()
         assert txn.is_ended and shared(db) == before
     finally:
-        store.refusal = None
+        store.resources.refusal = None
 
 
 def test_victim_of_a_deadlock_is_the_one_that_began_last() -> None:

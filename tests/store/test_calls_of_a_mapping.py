@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.store.support import open_memory
+from tests.store.support import client_of, open_memory
 
-SECRET = b"sixteen bytes or more"
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("name", tm.VarChar(20)), tm.Column("stock", tm.Int32, default=0)]
 
 
@@ -28,43 +27,11 @@ def db(request: pytest.FixtureRequest, here: tm.Database) -> Iterator[Any]:
     if request.param == "here":
         yield here
         return
-    with tm.serve_calls(here, "127.0.0.1:0", SECRET) as serving, tm.connect([serving.address], SECRET) as remote:
+    with client_of(here) as remote:
         yield remote
 
 
 # --- tables as mappings --------------------------------------------------------------------------
-def test_items_are_written_and_deleted(db: Any) -> None:
-    item = db["item"]
-    item[1] = (1, "pencil", 3)
-    item[3] = {"id": 3, "name": "bag"}
-    item[2] = item[2]._replace(stock=4)
-    del item[1]
-    assert sorted(tuple(row) for row in item) == [(2, "cup", 4), (3, "bag", 0)]
-    with pytest.raises(tm.RowNotFound):
-        del item[1]
-
-
-def test_the_key_of_the_row_must_be_the_key(db: Any) -> None:
-    item = db["item"]
-    for row in ((2, "pencil", 3), {"id": 2, "name": "pencil"}, item[2]):
-        with pytest.raises(
-            tm.Rejected, match="the row with key int 2 cannot replace that with key int 1; the keys must"
-        ):
-            item[1] = row
-    assert item[1].name == "pen" and len(item) == 2
-
-
-def test_a_row_without_a_key_is_refused_as_by_write(db: Any) -> None:
-    for row, kind in (
-        ({"name": "x"}, tm.NotNullViolation),
-        ((), tm.Rejected),
-        ("pen", tm.TypeMismatch),
-        (7, tm.TypeMismatch),
-    ):
-        with pytest.raises(kind):
-            db["item"][1] = row
-
-
 def test_keys_of_several_columns(db: Any) -> None:
     columns = [tm.Column("year", tm.Int16), tm.Column("number", tm.Int32), tm.Column("note", tm.Text)]
     order = db.create_table("order", columns, ["year", "number"])
@@ -77,31 +44,6 @@ def test_keys_of_several_columns(db: Any) -> None:
 
 
 # --- names of columns ----------------------------------------------------------------------------
-def test_one_str_is_one_column(db: Any) -> None:
-    """`scan("id")` raised "main.t has no column str 'i'"."""
-    item = db["item"]
-    assert sorted(tuple(row) for row in item.scan("id")) == [(1,), (2,)]
-    assert item.get_many([1], "name").to_pylist() == [{"name": "pen"}]
-    assert item.to_arrow("stock").column_names == ["stock"] == list(item.to_pandas("stock").columns)
-    assert item.to_polars("name", where=tm.col("id") == 2).to_dicts() == [{"name": "cup"}]
-    assert item.explain("id")["access"] == "full scan"
-    with db.transaction() as txn:
-        assert next(txn.scan("item", "name", where=tm.col("id") == 1)) == ("pen",)
-        assert txn.get_many("item", [2], "name", lock="shared").to_pylist() == [{"name": "cup"}]
-        assert next(txn.scan("item", "id", lock="exclusive", limit=1)).id in (1, 2)
-
-
-def test_one_str_is_one_column_of_disk_and_of_a_unique_index(here: tm.Database) -> None:
-    columns = [tm.Column("id", tm.Int64), tm.Column("code", tm.Int64), tm.Column("body", tm.Text, storage="disk")]
-    here.create_table("page", columns, "id").insert((1, 7, "text"))
-    here.create_index("page", "by_code", "code", unique=True)
-    page = here["page"]
-    assert page.get_many([1], "body").to_pylist() == [{"body": "text"}] == page.to_arrow("body").to_pylist()
-    assert page.get_many([7], "body", index="by_code").to_pylist() == [{"body": "text"}]
-    with here.snapshot() as snapshot:
-        assert snapshot["page"].get_many([1], "body").to_pylist() == [{"body": "text"}]
-
-
 def test_one_str_is_one_partition(here: tm.Database) -> None:
     by_year = tm.RangePartition("year", [("old", 2025), ("now", 2026)])
     sale = here.create_table("sale", tm.Column("year", tm.Int16), "year", by_year)
@@ -109,15 +51,6 @@ def test_one_str_is_one_partition(here: tm.Database) -> None:
     assert list(sale.scan(partitions="now")) == [(2025,)]
     with pytest.raises(tm.NoSuchPartition, match="did you mean now"):
         sale.scan(partitions="nov")
-
-
-@pytest.mark.parametrize("columns", [5, 1.5, object()])
-def test_what_is_no_name_is_refused_as_columns(db: Any, columns: Any) -> None:
-    for call in (db["item"].scan, db["item"].to_arrow):
-        with pytest.raises(tm.Rejected):
-            list(call(columns))
-    with pytest.raises(tm.Rejected):
-        db["item"].get_many([1], columns)
 
 
 def test_a_table_of_one_column(db: Any) -> None:
@@ -173,7 +106,7 @@ def test_reprs(here: tm.Database, tmp_path: Path) -> None:
 
 
 def test_reprs_of_a_remote_store(here: tm.Database) -> None:
-    with tm.serve_calls(here, "127.0.0.1:0", SECRET) as serving, tm.connect([serving.address], SECRET) as remote:
+    with client_of(here) as remote:
         assert repr(remote) == "<tidemark store of another process, open>"
         shown = repr(remote["item"].scan("id", where=tm.col("id") == 1))
         assert shown == f"<tidemark scan of main.item of another process: columns='id', where={tm.col('id') == 1!r}>"

@@ -6,12 +6,12 @@ free.
 from __future__ import annotations
 
 import contextlib
-import threading
 from typing import Any
 
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import elsewhere
 from tests.store.support import open_memory
 from tidemark.engine.memory.arena_layout import ST_INVARIANT
 from tidemark.engine.txn import transaction
@@ -39,9 +39,7 @@ class LedLatch:
         self.latch.__exit__(*error)
         if self.is_due:
             self.is_due = False
-            leader = threading.Thread(target=self._lead)
-            leader.start()
-            leader.join()
+            elsewhere(self._lead)
 
     def _lead(self) -> None:
         self.leaders += 1
@@ -77,7 +75,7 @@ def _plant(monkeypatch: pytest.MonkeyPatch, latch: LedLatch) -> None:
         return call
 
     monkeypatch.setattr(transaction, "commit_plain", planted(transaction.commit_plain))
-    monkeypatch.setattr(latch.store, "commit_kernel", planted(latch.store.commit_kernel))
+    monkeypatch.setattr(latch.store.resources, "commit_kernel", planted(latch.store.resources.commit_kernel))
     for name in ("COMMIT_AT_ONCE", "APPLY_SLICE"):
         monkeypatch.setattr(transaction, name, tuple(planted(kernel) for kernel in getattr(transaction, name)))
 
@@ -93,7 +91,7 @@ def test_a_commit_that_met_a_broken_invariant_is_not_written_or_its_outcome_is_u
     db = _store(files, kind)
     store = db.parts.store
     latch = LedLatch(store)
-    monkeypatch.setattr(store, "latch", latch)
+    monkeypatch.setattr(store.resources, "latch", latch)
     monkeypatch.setattr(transaction, "SLICE_ROWS", 100_000)
     if kind == "disk held":
         *others, commit_disk = transaction.COMMIT_AT_ONCE
@@ -133,14 +131,14 @@ def test_a_schema_change_that_cannot_be_seen_is_not_written(monkeypatch: pytest.
     db = _store(files, "small")
     store = db.parts.store
     latch = LedLatch(store)
-    monkeypatch.setattr(store, "latch", latch)
+    monkeypatch.setattr(store.resources, "latch", latch)
 
     def breaks() -> None:
         latch.is_due = True
         raise RuntimeError("planted")
 
     with pytest.raises(tm.InvariantBroken, match="planted"):
-        store.log_schema({"op": "planted"}, breaks)
+        store.schema.log({"op": "planted"}, breaks)
     assert latch.leaders == 1
     with pytest.raises(tm.StoreFailed):
         db[NAME].get(-1)

@@ -8,12 +8,12 @@ from __future__ import annotations
 import functools
 import itertools
 import random
-import threading
 from typing import Any
 
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import at_once
 from tests.store.disk_support import NAME, OTHER, DiskStore
 from tests.store.support import open_memory
 from tidemark.engine.disk.cache_layout import U_FREE, U_RESERVED
@@ -71,11 +71,7 @@ def test_rows_near_the_size_of_a_page_changed_by_many_threads_do_not_overflow_th
                 continue
             done[number][key] = row
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(3))
     for each in done:
         store.rows.update(each)
     store.verify()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import random
-import threading
 from typing import Any
 
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import at_once
 from tests.store.disk_support import DISK, NAME, OTHER, PAGE_BYTES, DiskStore
 from tests.store.support import open_memory, rows_of
 from tidemark.background import RETRY_PAUSE_SECONDS
@@ -284,32 +284,23 @@ def test_eight_threads_on_25_frames_keep_every_row_whole() -> None:
     store = DiskStore(lock_timeout_ms=2_000, redo_log="16 MiB", undo_log="16 MiB", data_memory="32 MiB")
     store.load(range(160), 0, size=900)
     models: list[dict[int, tuple[Any, ...]]] = [{} for _ in range(8)]
-    failures: list[BaseException] = []
 
     def work(number: int) -> None:
         rng = random.Random(number)
-        try:
-            for turn in range(1, 40):
-                keys = rng.sample(range(number * 20, number * 20 + 20), rng.randint(1, 12))
-                rows = [(key, turn, None, bytes([turn]) * rng.choice([10, 900, 2_900])) for key in keys]
-                try:
-                    store.table.write_many(rows)
-                except tm.Retryable:
-                    continue
-                models[number].update({row[0]: row for row in rows})
-                for row in store.table.scan() if turn % 8 == 0 else [store.table.get(rng.randrange(160))]:
-                    assert set(row.cold) <= {row.n % 256}, f"torn row {row.id}"
-                if number == 0 and turn % 15 == 0:
-                    store.db.checkpoint()
-        except (AssertionError, tm.Error) as error:  # to be shown by the test's own thread
-            failures.append(error)
+        for turn in range(1, 40):
+            keys = rng.sample(range(number * 20, number * 20 + 20), rng.randint(1, 12))
+            rows = [(key, turn, None, bytes([turn]) * rng.choice([10, 900, 2_900])) for key in keys]
+            try:
+                store.table.write_many(rows)
+            except tm.Retryable:
+                continue
+            models[number].update({row[0]: row for row in rows})
+            for row in store.table.scan() if turn % 8 == 0 else [store.table.get(rng.randrange(160))]:
+                assert set(row.cold) <= {row.n % 256}, f"torn row {row.id}"
+            if number == 0 and turn % 15 == 0:
+                store.db.checkpoint()
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures
+    at_once(work, range(8))
     for model in models:
         store.rows.update(model)
     store.verify()

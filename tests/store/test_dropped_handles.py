@@ -107,7 +107,7 @@ def test_scan_that_skips_locked_rows_rolls_it_back_first() -> None:
 def test_it_may_be_collected_below_the_latches_that_its_rollback_takes() -> None:
     db = store()
     parts = db.parts.store
-    with parts.latch, parts.schema_latch:
+    with parts.latch, parts.schema.latch:
         drop(db)
     assert elsewhere(lambda: db[NAME].update(1, {"v": 6}))
     db.close()
@@ -138,7 +138,7 @@ def test_transaction_that_has_ended_warns_of_nothing(end: str) -> None:
     elif end == "close":
         db.close()
     else:
-        db.parts.store.fail(tm.StoreFailed("for the test"))
+        db.parts.store.failure.latch(tm.StoreFailed("for the test"))
     del txn
     gc.collect()
 

@@ -12,7 +12,6 @@ import pytest
 import tidemark as tm
 from tests.store.support import open_memory
 from tidemark.engine.memory.arena_layout import S_REDO_RESERVED, X_REDO_WORDS
-from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME, OTHER = "test.full", "test.other"
 SIZES: dict[str, Any] = {"page_size": "4 KiB", "extent": "64 KiB"}
@@ -110,7 +109,7 @@ def test_a_transaction_between_the_log_and_its_usable_part_can_never_fit() -> No
         own = txn.desc
         words = log.room_bytes // 8 - int(db.parts.store.mem[own + X_REDO_WORDS])
         with pytest.raises(tm.TransactionTooLarge, match=r"larger redo_log, or open it with a transaction_limit above"):
-            db.parts.store.reserve_redo(own, words + 1)
+            db.parts.store.room.reserve(own, words + 1)
         assert log.room_bytes < log.geometry.capacity_bytes
     db.close()
 
@@ -228,22 +227,7 @@ def test_room_of_dropped_tables_is_waited_for() -> None:
         wanted.append(1)
         db.checkpoint()
 
-    db.parts.store.on_redo_full = checkpoint
+    db.parts.store.room.on_full = checkpoint
     db[NAME].insert_many(_rows(1_000))
     assert len(wanted) == 2
-    db.close()
-
-
-def test_a_snapshot_that_is_too_old_hinders_no_writer_and_another_one_sees() -> None:
-    db = open_memory(MemoryFiles(), data_memory="16 MiB", redo_log="32 MiB", snapshot_memory="64 KiB")
-    _create(db)
-    db[NAME].insert_many(_rows(0, 2_000))
-    with db.snapshot() as snapshot:
-        for number in range(1, 5):
-            db[NAME].update_where({"n": number})
-        with pytest.raises(tm.SnapshotTooOld, match="open another snapshot"):
-            list(snapshot[NAME].scan())
-    with db.snapshot() as snapshot:
-        assert {row.n for row in snapshot[NAME].scan()} == {4}
-    db[NAME].insert_many(_rows(1_000))
     db.close()

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.store.support import open_memory
+from tests.store.support import let_read_ahead_end, open_memory
 from tidemark.engine.base.owner import call_owner
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
@@ -50,7 +50,8 @@ def close(db: Any) -> None:
 
 
 def leave(db: Any) -> None:
-    """As tests of crashes do."""
+    """As tests of crashes do. A load under way holds the store until it ends."""
+    let_read_ahead_end(db.parts.store)
 
 
 @pytest.mark.parametrize("end", [close, leave])

@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.recovery.support import History, make_history, put
-from tests.store.read_only import NAME, attach, attach_to, make_states, make_writer, one_checkpoint, second
+from tests.elsewhere import elsewhere, in_child
+from tests.recovery.support import History, put
+from tests.store.read_only import NAME, attach, attach_to, history, one_checkpoint, second, states, writer
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
-from tests.store.test_trouble import in_child, outcome_of
+from tests.store.test_trouble import every_call, outcome_of
 from tests.store.trouble import dump
 from tidemark.calls import READ_ONLY, calls_of
 from tidemark.engine.base.clock import ManualClock
@@ -28,22 +29,7 @@ from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.shared_calls import Locator
 
-
-@pytest.fixture
-def writer() -> Iterator[Any]:
-    db = make_writer()
-    yield db
-    db.close()
-
-
-@pytest.fixture(scope="module")
-def history() -> History:
-    return make_history()
-
-
-@pytest.fixture(scope="module")
-def states() -> Any:
-    return make_states()
+__all__ = ["history", "states", "writer"]
 
 
 # --- what is visible ------------------------------------------------------------------------------
@@ -62,25 +48,6 @@ def test_view_of_a_closed_store_leaves_out_what_the_log_holds(states: Any) -> No
     with attach_to(contents) as view:
         assert 103 in view[NAME] and 103 not in reopened[NAME]
     reopened.close()
-
-
-def test_every_reading_call_of_a_handle_works(writer: Any) -> None:
-    with attach(second(writer.parts.files)) as view:
-        accounts = view[NAME]
-        assert isinstance(accounts, tm.TableHandle)
-        assert len(accounts) == 100 and 99 in accounts and 149 not in accounts
-        assert accounts[3].balance == 3.0 and accounts.get(149) is None
-        assert accounts.get_many([5, 149, 4], ["id"]).to_pydict() == {"id": [5, 4]}
-        assert {row.id for row in accounts} == set(range(100))
-        assert len(list(accounts.scan(["owner"], limit=7))) == 7
-        assert accounts.to_arrow(["id", tm.EPOCH]).num_rows == accounts.to_pandas().shape[0] == 100
-        assert accounts.to_numpy()["id"].sum() == sum(range(100))
-        assert view.tables() == [NAME] and NAME in view and "test.none" not in view
-        assert accounts.definition == writer[NAME].definition and accounts.name == NAME
-        with pytest.raises(tm.RowNotFound):
-            accounts[149]
-        with pytest.raises(tm.NoSuchTable):
-            view["test.none"]
 
 
 def test_status_names_epoch_checkpoint_and_that_nothing_is_written(writer: Any) -> None:
@@ -261,25 +228,6 @@ def writing_calls(view: Any, txn: Any) -> dict[str, Callable[[], Any]]:
     return calls | {f"table.{name}": partial(getattr(accounts, name), *arguments) for name, arguments in given.items()}
 
 
-def reading_calls(view: Any, txn: Any) -> dict[str, Callable[[], Any]]:
-    accounts = view[NAME]
-    return {
-        "table": lambda: view[NAME],
-        "tables": view.tables,
-        "transaction": view.transaction,
-        "refresh": view.refresh,
-        "get": lambda: accounts.get(1),
-        "get_many": lambda: accounts.get_many([1]),
-        "scan": lambda: accounts.scan(),
-        "to_arrow": accounts.to_arrow,
-        "len": lambda: len(accounts),
-        "in": lambda: 1 in accounts,
-        "txn.get": lambda: txn.get(NAME, 1),
-        "txn.get_many": lambda: txn.get_many(NAME, [1]),
-        "txn.scan": lambda: txn.scan(NAME),
-    }
-
-
 def test_every_writing_call_raises_read_only_and_changes_nothing(writer: Any) -> None:
     with attach(second(writer.parts.files)) as view, view.transaction() as txn:
         before = dump(view)
@@ -294,11 +242,8 @@ def test_transaction_ends_and_belongs_to_its_thread(writer: Any) -> None:
         with view.transaction() as txn:
             with txn.savepoint():
                 assert txn.get(NAME, 1).id == 1
-            found: list[Any] = []
-            thread = threading.Thread(target=lambda: found.append(outcome_of(lambda: txn.get(NAME, 1))[0]))
-            thread.start()
-            thread.join()
-            assert found == ["WrongThread"]
+            with pytest.raises(tm.WrongThread):
+                elsewhere(lambda: txn.get(NAME, 1))
         for call in (lambda: txn.get(NAME, 1), lambda: txn.scan(NAME), lambda: txn.insert(NAME, (1,)), txn.commit):
             with pytest.raises(tm.TransactionEnded):
                 call()
@@ -312,7 +257,7 @@ def test_transaction_ends_and_belongs_to_its_thread(writer: Any) -> None:
 def test_every_call_after_close_is_store_closed(writer: Any) -> None:
     view = attach(second(writer.parts.files))
     txn = view.transaction()
-    calls = {**reading_calls(view, txn), **writing_calls(view, txn)}
+    calls = {**every_call(view, txn), **writing_calls(view, txn)}
     view.close()
     view.close()
     assert {name: outcome_of(call)[0] for name, call in calls.items()} == dict.fromkeys(calls, "StoreClosed")
@@ -325,7 +270,7 @@ def test_every_call_in_a_forked_child_is_forked_handle_and_the_parent_continues(
         db.create_table(NAME, ACCOUNT, "id").insert((1, "ann", 1.0, None))
         db.checkpoint()
     with tm.open(tmp_path / "shop", read_only=True, data_memory="16 MiB") as view, view.transaction() as txn:
-        calls = {**reading_calls(view, txn), **writing_calls(view, txn)}
+        calls = {**every_call(view, txn), **writing_calls(view, txn)}
 
         def child() -> Any:
             found = {name: outcome_of(call)[0] for name, call in calls.items()}

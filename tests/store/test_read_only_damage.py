@@ -5,16 +5,16 @@ from __future__ import annotations
 import errno
 import random
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidemark as tm
-from tests.recovery.support import History, changes_during, flipped, make_history, put
+from tests.recovery.support import History, changes_during, flipped, put
 from tests.recovery.test_local_checkpoint_damage import damage, foreign
-from tests.store.read_only import NAME, attach, attach_to, make_states, make_writer, one_checkpoint, second
+from tests.store.read_only import NAME, attach, attach_to, history, one_checkpoint, second, states, writer
 from tests.store.support import ACCOUNT, SMALL, open_memory
 from tests.store.test_trouble import outcome_of
 from tests.store.trouble import dump
@@ -26,22 +26,7 @@ from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryF
 from tidemark.recovery.crash_harness.disks.trace import Replay, TraceFiles
 from tidemark.recovery.system_restart.attach import ATTEMPTS
 
-
-@pytest.fixture
-def writer() -> Iterator[Any]:
-    db = make_writer()
-    yield db
-    db.close()
-
-
-@pytest.fixture(scope="module")
-def history() -> History:
-    return make_history()
-
-
-@pytest.fixture(scope="module")
-def states() -> Any:
-    return make_states()
+__all__ = ["history", "states", "writer"]
 
 
 # --- damage ---------------------------------------------------------------------------------------

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from tests.store.support import client_of
 
-SECRET = b"sixteen bytes or more"
 HERE: tuple[Any, ...] = (1, "first", 3, None)
 
 
@@ -37,7 +37,7 @@ def rows_of_every_call(db: tm.Database) -> dict[str, Any]:
         found |= {"get of a snapshot": snapshot["t"].get(1), "scan of a snapshot": next(snapshot["t"].scan())}
     with db.changes(0, ["t"]) as changes:
         found["changes"] = next(change.after for epoch in changes for change in epoch)
-    with tm.serve_calls(db, "127.0.0.1:0", SECRET) as serving, tm.connect([serving.address], SECRET) as remote:
+    with client_of(db) as remote:
         found |= {"remote get": remote["t"].get(1), "remote scan": next(remote["t"].scan())}
     return found | {"get": db["t"].get(1), "scan": next(db["t"].scan())}
 

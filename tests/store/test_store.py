@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,9 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from tests.elsewhere import OWN_LOCK, elsewhere
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of
-from tidemark.engine.txn.transactions import SPARE_PLACES
+from tidemark.engine.txn.resources import SPARE_PLACES
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.system_restart import restart
 
@@ -49,13 +47,13 @@ def test_as_many_places_of_transactions_are_kept_as_are_worth_it() -> None:
         txn.begin()
     for txn in open_at_once:
         txn.rollback()
-    assert len(db.parts.store.spare_places) == SPARE_PLACES
-    assert len({place.slot for place in db.parts.store.spare_places}) == SPARE_PLACES
+    assert len(db.parts.store.resources.spare_places) == SPARE_PLACES
+    assert len({place.slot for place in db.parts.store.resources.spare_places}) == SPARE_PLACES
     again = [db.transaction() for _ in range(SPARE_PLACES + 9)]
-    assert len(db.parts.store.spare_places) == SPARE_PLACES
+    assert len(db.parts.store.resources.spare_places) == SPARE_PLACES
     for txn in again:
         txn.begin()
-    assert db.parts.store.spare_places == []
+    assert db.parts.store.resources.spare_places == []
     for txn in again:
         txn.rollback()
 
@@ -143,20 +141,6 @@ def test_row_epochs_and_rowids_survive_restart_from_log_and_from_checkpoint() ->
     assert db["test.account"].to_arrow(hidden).sort_by("id").equals(before)
 
 
-def test_uncommitted_changes_are_seen_by_their_transaction_only() -> None:
-    db = open_memory()
-    account = make_account(db)
-    account.insert((1, "ann", 10.0, None))
-    with db.transaction() as txn:
-        txn.insert("test.account", (2, "bob", 5.0, None))
-        txn.update("test.account", 1, {"balance": 7.0})
-        assert txn.get("test.account", 2).owner == "bob"
-        assert txn.get("test.account", 1).balance == 7.0
-        assert {row.id: row.balance for row in txn.scan("test.account")} == {1: 7.0, 2: 5.0}
-        assert account.get(2) is None and account[1].balance == 10.0 and len(account) == 1
-    assert account[1].balance == 7.0 and len(account) == 2
-
-
 def test_rollback_frees_rows_and_memory_and_releases_locks() -> None:
     db = open_memory()
     account = make_account(db)
@@ -189,163 +173,6 @@ def test_savepoint_rolled_back_first_leaves_the_transaction_open() -> None:
     assert account.get(1) is None
     assert len(account) == 0
     account.insert((1, "c", 0.0, None))
-
-
-def test_lock_that_is_none_is_refused_by_a_scan_before_it_reads() -> None:
-    """Story: a mutant whose scans took any text for "no lock" was seen by no test."""
-    db = open_memory()
-    make_account(db).insert((1, "a", 0.0, None))
-    with db.transaction() as txn, pytest.raises(tm.SchemaInvalid, match="lock must be None, 'shared' or 'exclusive'"):
-        txn.scan("test.account", lock="any")
-
-
-def test_shared_locks_of_two_transactions_stand_side_by_side() -> None:
-    """Story: the search for the row to share took a shared lock of another transaction for an exclusive one, so that
-    the second reader waited for the first. Found by the stateful test.
-    """
-    db = open_memory(lock_timeout_ms=0)
-    account = make_account(db)
-    account.insert((1, "a", 0.0, None))
-    first, second = db.transaction(), db.transaction()
-    assert first.get("test.account", 1, lock="shared") == second.get("test.account", 1, lock="shared")
-    with pytest.raises(tm.Rejected, match=OWN_LOCK):
-        account.delete(1)
-    # Story: the mark of a waiter that had timed out kept later readers out.
-    with db.transaction() as third:
-        assert third.get("test.account", 1, lock="shared") is not None
-    first.rollback()
-    with pytest.raises(tm.Rejected, match=OWN_LOCK):
-        account.delete(1)
-    second.rollback()
-    account.delete(1)
-
-
-def test_shared_lock_comes_back_when_what_made_it_exclusive_is_undone() -> None:
-    """Story: the exclusive lock of a delete replaced a shared lock. When a savepoint took the delete back, no lock was
-    left, though the shared one was promised to the transaction's end. Found by the stateful test.
-    """
-    db = open_memory(lock_timeout_ms=0)
-    account = make_account(db)
-    account.insert((1, "a", 0.0, None))
-    txn = db.transaction()
-    txn.get("test.account", 1, lock="shared")
-    with pytest.raises(ZeroDivisionError), txn.savepoint():
-        txn.delete("test.account", 1)
-        raise ZeroDivisionError
-    with pytest.raises(tm.Rejected, match=OWN_LOCK):
-        account.delete(1)
-    with db.transaction() as other:
-        assert other.get("test.account", 1, lock="shared") is not None
-    txn.delete("test.account", 1)
-    txn.rollback()
-    assert account.get(1) is not None
-    account.delete(1)
-    assert db.status()["locks"]["shared"] == 0
-
-
-def test_savepoint_undoes_its_block_only() -> None:
-    db = open_memory()
-    account = make_account(db)
-    account.insert_many([(number, "a", 1.0, None) for number in range(5)])
-    with db.transaction() as txn:
-        txn.delete("test.account", 0)
-        txn.update("test.account", 1, {"balance": 5.0})
-        with pytest.raises(tm.DuplicateKey), txn.savepoint():
-            txn.insert("test.account", (0, "back", 9.0, None))
-            txn.update("test.account", 1, {"balance": 6.0})
-            txn.delete("test.account", 2)
-            txn.insert("test.account", (3, "taken", 0.0, None))
-        assert txn.get("test.account", 0) is None
-        assert txn.get("test.account", 1).balance == 5.0
-        assert txn.get("test.account", 2) is not None
-    assert sorted(rows_of(db)) == [1, 2, 3, 4]
-
-
-def test_duplicate_inside_one_batch_names_its_row_and_inserts_nothing() -> None:
-    db = open_memory()
-    account = make_account(db)
-    with pytest.raises(tm.DuplicateKey) as caught:
-        account.insert_many([(1, "a", 1.0, None), (2, "a", 1.0, None), (1, "b", 1.0, None)])
-    assert caught.value.row == 2
-    assert len(account) == 0
-
-
-def test_two_transactions_on_one_row_second_times_out() -> None:
-    db = open_memory()
-    account = make_account(db)
-    account.insert((1, "ann", 10.0, None))
-    first = db.transaction()
-    first.update("test.account", 1, {"balance": 1.0})
-
-    def update() -> None:
-        second = db.transaction()
-        with pytest.raises(tm.LockTimeout):
-            second.update("test.account", 1, {"balance": 2.0})
-        with pytest.raises(tm.TransactionEnded):
-            second.get("test.account", 1)
-
-    elsewhere(update)
-    first.commit(True)
-    assert account[1].balance == 1.0
-
-
-def test_deadlock_has_one_victim_the_youngest() -> None:
-    db = open_memory(lock_timeout_ms=20_000)
-    account = make_account(db)
-    account.insert_many([(number, "a", 0.0, None) for number in range(2)])
-    outcomes: dict[int, str] = {}
-    barrier = threading.Barrier(2)
-    older = threading.Event()
-
-    def work(mine: int, other: int) -> None:
-        if mine == 1:
-            older.wait()
-        txn = db.transaction()
-        older.set()
-        try:
-            txn.update("test.account", mine, {"balance": 1.0})
-            barrier.wait()
-            txn.update("test.account", other, {"balance": 2.0})
-            txn.commit(True)
-            outcomes[mine] = "committed"
-        except tm.Deadlock:
-            outcomes[mine] = "victim"
-
-    threads = [threading.Thread(target=work, args=pair) for pair in ((0, 1), (1, 0))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert outcomes == {0: "committed", 1: "victim"}
-
-
-def test_transaction_of_another_thread_is_refused() -> None:
-    db = open_memory()
-    make_account(db)
-    txn = db.transaction()
-    caught: list[BaseException] = []
-
-    def work() -> None:
-        try:
-            txn.get("test.account", 1)
-        except tm.WrongThread as error:
-            caught.append(error)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert len(caught) == 1
-
-
-def test_closed_store_answers_store_closed() -> None:
-    db = open_memory()
-    account = make_account(db)
-    db.close()
-    db.close()
-    with pytest.raises(tm.StoreClosed):
-        account.get(1)
-    with pytest.raises(tm.StoreClosed):
-        db.transaction()
 
 
 def test_drop_table_then_crash_then_same_name_is_empty() -> None:
@@ -389,26 +216,6 @@ def test_large_transaction_becomes_a_group_of_its_own() -> None:
     assert rows_of(open_memory(files.kill(), redo_log="16 MiB")) == before
 
 
-def test_transaction_past_its_memory_is_too_large_and_leaves_no_trace() -> None:
-    db = open_memory(transaction_memory="128 KiB", transaction_limit="128 KiB")
-    account = make_account(db)
-    with pytest.raises(tm.TransactionTooLarge):
-        account.insert_many([(number, "x" * 40, 1.0, "y" * 400) for number in range(2_000)])
-    assert len(account) == 0
-    account.insert((1, "a", 1.0, None))
-
-
-def test_data_memory_full_is_retryable_and_store_lives_on() -> None:
-    db = open_memory(data_memory="2 MiB", transaction_memory="32 MiB", redo_log="64 MiB", undo_log="64 MiB")
-    account = make_account(db)
-    account.insert((-1, "first", 1.0, None))
-    with pytest.raises(tm.MemoryExhausted):
-        account.insert_many([(number, "x" * 40, 1.0, "y" * 100) for number in range(60_000)])
-    assert len(account) == 1
-    account.insert((-2, "second", 1.0, None))
-    assert sorted(rows_of(db)) == [-2, -1]
-
-
 def test_log_wraps_many_times_with_checkpoints() -> None:
     files = MemoryFiles()
     db = open_memory(files, redo_log="1 MiB")
@@ -424,19 +231,6 @@ def test_log_wraps_many_times_with_checkpoints() -> None:
     assert db.status()["log"]["head_lsn"] > 2 * db.status()["log"]["capacity_bytes"]
     db = open_memory(files.kill())
     assert {key: row[2] for key, row in rows_of(db).items()} == expected
-
-
-def test_full_log_without_checkpoint_is_overloaded_then_recovers() -> None:
-    db = open_memory(redo_log="1 MiB", transaction_memory="256 KiB")
-    account = make_account(db)
-    with pytest.raises(tm.RedoOverloaded):
-        for number in range(2_000):
-            account.insert((number, "a", 0.0, None))
-    count = len(account)
-    db.checkpoint()
-    db.checkpoint()
-    account.insert((5_000, "again", 0.0, None))
-    assert len(account) == count + 1
 
 
 def test_restart_through_an_epoch_cuts_what_came_later_for_good() -> None:

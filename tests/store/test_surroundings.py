@@ -11,7 +11,6 @@ import multiprocessing
 import os
 import resource
 import subprocess
-import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -23,10 +22,10 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import at_once, in_child
 from tests.recovery.support import put
 from tests.store.read_only import WRITES
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
-from tests.store.test_trouble import in_child
 from tests.waiting import wait_until
 from tidemark.engine.base.clock import ManualClock
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
@@ -403,7 +402,6 @@ def test_disk_whose_every_sync_takes_two_seconds_has_commits_share_them_and_time
     put(db, 0, threads, 0.0)
     active = set(range(threads))
     of_log: list[float] = []
-    failed: list[BaseException] = []
 
     def slow_log() -> None:
         clock.advance(2.0)
@@ -415,8 +413,6 @@ def test_disk_whose_every_sync_takes_two_seconds_has_commits_share_them_and_time
             for step in range(rounds):
                 with db.transaction() as txn:
                     txn.update(NAME, number, {"balance": float(step + 1)})
-        except tm.Error as error:
-            failed.append(error)
         finally:
             active.discard(number)
 
@@ -425,16 +421,12 @@ def test_disk_whose_every_sync_takes_two_seconds_has_commits_share_them_and_time
         plan.add(Rule("fdatasync", "sysfile.*", once=False, stall=lambda: clock.advance(2.0))),
     ]
     begun = plan.calls
-    workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    at_once(work, range(threads))
     calls = plan.calls - begun
     for end in ends:
         end()
     print(len(of_log), "syncs for", threads * rounds, "commits,", calls, "calls of the disk")
-    assert failed == [] and {row[2] for row in rows_of(db).values()} == {float(rounds)}
+    assert {row[2] for row in rows_of(db).values()} == {float(rounds)}
     assert rounds <= len(of_log) < threads * rounds // 4
     assert calls < 4 * len(of_log) + 8, "something else was at the disk over and over"
     assert db.status()["locks"]["timeouts"] == 0

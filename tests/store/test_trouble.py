@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import errno
-import json
 import logging
 import os
-import threading
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import pytest
 
 import tidemark as tm
 from tests.descriptors import descriptors_below
+from tests.elsewhere import elsewhere, in_child
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tests.store.trouble import dump, nothing_happens, promises
@@ -49,8 +50,9 @@ def account_store(files: Any = None, **options: Any) -> Any:
 
 
 def every_call(db: Any, txn: Any) -> dict[str, Callable[[], Any]]:
-    """Every call that a user can make on an open store and on a transaction of it."""
+    """Every call that a user can make on an open store of any face, and on a transaction of it."""
     table = db[NAME]
+    plain = ("tables", "transaction", "snapshot", "sync", "advance_epoch", "advance_gci", "checkpoint")
     row = (1_000, "a", 1.0, None)
     return {
         "get": lambda: table.get(-1),
@@ -70,15 +72,11 @@ def every_call(db: Any, txn: Any) -> dict[str, Callable[[], Any]]:
         "to_arrow": table.to_arrow,
         "to_numpy": table.to_numpy,
         "to_pandas": table.to_pandas,
-        "tables": db.tables,
+        **{name: getattr(db, name) for name in plain if hasattr(db, name)},
         "getitem of the store": lambda: db[NAME],
-        "transaction": db.transaction,
+        "contains of the store": lambda: NAME in db,
         "run": lambda: db.run(lambda txn: None),
-        "sync": db.sync,
-        "advance_epoch": db.advance_epoch,
-        "advance_gci": db.advance_gci,
-        "checkpoint": db.checkpoint,
-        "outcome": lambda: db.outcome(1),
+        **({"outcome": lambda: db.outcome(1)} if hasattr(db, "outcome") else {}),
         "create_table": lambda: db.create_table("test.more", ACCOUNT, primary_key="id"),
         "drop_table": lambda: db.drop_table(NAME),
         "txn.get": lambda: txn.get(NAME, -1),
@@ -96,23 +94,30 @@ def every_call(db: Any, txn: Any) -> dict[str, Callable[[], Any]]:
         "txn.delete_many": lambda: txn.delete_many(NAME, [-1]),
         "txn.scan": lambda: list(txn.scan(NAME)),
         "txn.savepoint": lambda: txn.savepoint().__enter__(),
-        "txn.commit": lambda: txn.commit(True),
+        "txn.commit": lambda: txn.commit(),
     }
 
 
 def test_every_call_after_close_is_store_closed_and_changes_nothing() -> None:
+    """Story: `"item" in db` was True, and a scan made before returned its rows."""
     files = MemoryFiles()
     db = account_store(files)
     txn = db.transaction()
     txn.insert(NAME, (500, "open", 0.0, None))
     before = rows_of(db)
-    begun = iter(db[NAME].scan())
+    scan, begun, snapshot = db[NAME].scan(), iter(db[NAME].scan()), db.snapshot()
     next(begun)
-    calls = every_call(db, txn)
+    calls = every_call(db, txn) | {
+        "scan made before": lambda: list(scan),
+        "count of it": scan.count,
+        "next of it": lambda: next(scan),
+        "snapshot made before": lambda: snapshot[NAME],
+        "contains of it": lambda: NAME in snapshot,
+    }
     db.close()
     contents = files.snapshot()
     for name, call in calls.items():
-        with pytest.raises(tm.StoreClosed):
+        with pytest.raises(tm.StoreClosed, match="the store is closed; open it again"):
             call()
             pytest.fail(f"{name} worked on a closed store")
     db.close()
@@ -137,33 +142,14 @@ def test_every_call_of_another_thread_on_a_transaction_is_wrong_thread() -> None
                 except tm.Error as error:
                     caught[name] = error
 
-    thread = threading.Thread(target=other)
-    thread.start()
-    thread.join()
+    elsewhere(other)
     assert {name: type(error) for name, error in caught.items()} == dict.fromkeys(caught, tm.WrongThread)
+    assert "begin one in this thread" in str(caught["txn.get"])
     assert promises(db) == promised
     txn.update(NAME, 500, {"balance": 7.0})
     txn.commit(True)
     assert db[NAME][500].balance == 7.0
     assert -1 in db[NAME] and 1_000 not in db[NAME]
-
-
-def in_child(work: Callable[[], Any]) -> Any:
-    """What `work` returns in a forked child, as JSON through a pipe."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            os.write(write, json.dumps(work()).encode())
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        answer = pipe.read()
-    assert os.waitpid(child, 0)[1] == 0
-    return json.loads(answer)
 
 
 def outcome_of(call: Callable[[], Any]) -> list[Any]:
@@ -227,6 +213,11 @@ def test_second_open_of_the_same_store_is_locked_and_names_the_holder(tmp_path: 
         for path in (tmp_path / "shop", tmp_path / "other name", tmp_path / "shop" / ".." / "shop"):
             assert outcome_of(lambda path=path: tm.open(path, **options)) == ["Locked", os.getpid()]
             assert in_child(lambda path=path: outcome_of(lambda: tm.open(path, **options))) == ["Locked", os.getpid()]
+        with pytest.raises(tm.Locked, match=rf"this process \(pid {os.getpid()}\) has .*shop open; close it"):
+            tm.open(tmp_path / "shop")
+        program = f"import tidemark as tm; tm.open({str(tmp_path / 'shop')!r})"
+        other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+        assert f"Locked: process {os.getpid()} has" in other.stderr and "close it there" in other.stderr
         now = {path.name: path.read_bytes() for path in (tmp_path / "shop").rglob("*") if path.is_file()}
         assert now == contents
         db.create_table(NAME, ACCOUNT, primary_key="id").insert((1, "a", 1.0, None))
@@ -322,18 +313,18 @@ def test_full_log_names_what_keeps_it(follower: str) -> None:
     def refuse(epoch: int) -> None:
         raise tm.StorageFull("no room in the place")
 
-    store.followers[follower] = refuse
-    store.follower_holds_log = lambda: True
+    store.room.followers[follower] = refuse
+    store.room.follower_holds_log = lambda: True
     with pytest.raises(tm.StorageFull):
         db.checkpoint()
     kind = tm.RedoOverloaded if follower == "archive" else tm.BinlogOverloaded
     with pytest.raises(kind, match=f"full of epochs that are not in the {follower} yet"):
         while True:
             db[NAME].update(-1, {"balance": 2.0})
-    del store.followers[follower]
-    store.follower_holds_log = lambda: False
+    del store.room.followers[follower]
+    store.room.follower_holds_log = lambda: False
     db.checkpoint()
-    assert store.awaited is None
+    assert store.room.awaited is None
 
 
 def test_full_log_of_a_store_without_spool_files_names_the_option_that_gives_them() -> None:
@@ -470,8 +461,8 @@ def test_threads_of_a_store_that_ends_say_so_and_an_ordered_end_is_no_error(
     """Story: each takeover had an ERROR in the log of the removed node, for threads that ended as requested."""
     caplog.set_level(logging.INFO, "tidemark")
     db = account_store(background=True)
-    db.parts.store.fail(error("this is the end"))
-    db.parts.store.on_redo_full()  # a local checkpoint is requested
+    db.parts.store.failure.latch(error("this is the end"))
+    db.parts.store.room.on_full()  # a local checkpoint is requested
     wait_until(lambda: any("background work stopped" in record.getMessage() for record in caplog.records))
     said = [record for record in caplog.records if "background work stopped" in record.getMessage()]
     assert {record.levelno for record in said} == {level}

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import in_child
 from tests.recovery.support import History, make_history, put, refused, untouched
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
-from tests.store.test_trouble import in_child
 from tests.store.trouble import dump
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles

@@ -141,7 +141,7 @@ def test_interrupt_at_any_point_leaves_all_or_nothing_and_a_store_that_continues
         point = interrupt_at(nth, lambda db=db: case.work(db))
         place = f"point {nth}: {point.where}"
         if point.where.endswith(UNREACHABLE):
-            db.parts.store.roll_back_all()
+            db.parts.store.transactions.roll_back_all()
         if point.where.endswith("in release"):
             db = open_memory(db.parts.files.kill(), **OPTIONS)  # pages stay pinned until the store is opened again
         held = promises(db)

@@ -10,10 +10,9 @@ from typing import Annotated, Any, NewType, NotRequired, TypedDict
 import pytest
 
 import tidemark as tm
-from tests.store.support import open_memory
+from tests.store.support import client_of, open_memory
 from tests.store.typed_accounts import Account, work
 
-SECRET = b"sixteen bytes or more"
 Number = NewType("Number", int)
 
 
@@ -42,7 +41,7 @@ def test_rows_are_objects_of_the_class(db: tm.Database) -> None:
 
 
 def test_rows_of_a_remote_store_are_objects_of_the_class(db: tm.Database) -> None:
-    with tm.serve_calls(db, "127.0.0.1:0", SECRET) as serving, tm.connect([serving.address], SECRET) as remote:
+    with client_of(db) as remote:
         assert len(work(remote)) == 4
 
 

@@ -11,7 +11,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -346,32 +345,7 @@ def test_a_directory_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
         tm.open(tmp_path / "shut" / "store", **OPTIONS)
 
 
-def test_a_store_that_is_open_is_not_opened_again(db: tm.Database, tmp_path: Path) -> None:
-    with pytest.raises(tm.Locked, match=rf"this process \(pid {os.getpid()}\) has .*store open; close it"):
-        tm.open(tmp_path / "store")
-    program = f"import tidemark as tm; tm.open({str(tmp_path / 'store')!r})"
-    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert f"Locked: process {os.getpid()} has" in other.stderr and "close it there" in other.stderr
-
-
 # --- life ----------------------------------------------------------------------------------------
-def test_everything_is_refused_after_close(db: tm.Database) -> None:
-    """`"item" in db` was True, and a scan made before returned its rows."""
-    item, scan, txn, snapshot = db["item"], db["item"].scan(), db.transaction(), db.snapshot()
-    db.close()
-    calls: list[Callable[[], object]] = [
-        *(lambda: item.get(1), lambda: item.insert((2,)), lambda: len(item), lambda: 1 in item, lambda: list(item)),
-        *(lambda: list(scan), scan.count, scan.to_arrow, lambda: next(scan), lambda: item.scan()),
-        *(lambda: txn.get("item", 1), txn.commit, lambda: snapshot["item"], lambda: "item" in snapshot),
-        *(lambda: db["item"], lambda: "item" in db, db.tables, db.sync, db.transaction, db.snapshot, db.checkpoint),
-        *(lambda: db.run(len), lambda: db.drop_table("item"), lambda: db.create_table("t", COLUMNS, "id")),
-    ]
-    for number, call in enumerate(calls):
-        with pytest.raises(tm.StoreClosed, match="the store is closed; open it again"):
-            call()
-            pytest.fail(f"call {number}")
-
-
 LEFT_OPEN = """
 import tidemark as tm, sys
 db = tm.open(sys.argv[1], redo_log="16 MiB", undo_log="4 MiB")
@@ -406,52 +380,6 @@ def test_scans_that_are_open_when_the_process_ends_say_nothing(tmp_path: Path) -
     assert ended.stdout == "end\n" and "Traceback" not in ended.stderr and "ignored" not in ended.stderr, ended.stderr
 
 
-def test_a_transaction_belongs_to_its_thread(db: tm.Database) -> None:
-    answers: list[BaseException] = []
-
-    def use(txn: tm.Transaction) -> None:
-        for call in (lambda: txn.get("item", 1), txn.commit):
-            try:
-                call()
-            except tm.Error as error:
-                answers.append(error)
-
-    with db.transaction() as txn:
-        txn.update("item", 1, {"stock": 9})
-        thread = threading.Thread(target=use, args=(txn,))
-        thread.start()
-        thread.join()
-    assert [type(each) for each in answers] == [tm.WrongThread, tm.WrongThread]
-    assert "begin one in this thread" in str(answers[0]) and db["item"][1].stock == 9
-
-
-def test_commit_takes_no_argument_and_ends_the_transaction(db: tm.Database) -> None:
-    """`commit()` was a TypeError: it had an argument without a default."""
-    txn = db.transaction()
-    txn.update("item", 1, {"stock": 8})
-    txn.commit()
-    assert db["item"][1].stock == 8
-    with pytest.raises(tm.TransactionEnded, match="begin another one"):
-        txn.commit()
-
-
-def test_a_forked_child_is_refused(db: tm.Database) -> None:
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            db["item"].get(1)
-        except tm.Error as error:
-            os.write(writer, f"{type(error).__name__}: {error}".encode())
-        os._exit(0)
-    os.close(writer)
-    os.waitpid(child, 0)
-    answer = os.read(reader, 1_000).decode()
-    os.close(reader)
-    assert answer.startswith("ForkedHandle: ") and "open the store again" in answer
-    assert db["item"][1].stock == 10
-
-
 # --- what callers raise --------------------------------------------------------------------------
 @pytest.mark.parametrize("kind", [RuntimeError, KeyboardInterrupt])
 def test_what_a_generator_of_rows_raises_is_passed_on_and_changes_nothing(
@@ -470,14 +398,3 @@ def test_what_a_generator_of_rows_raises_is_passed_on_and_changes_nothing(
             txn.insert_many("item", rows())
         txn.insert("item", {"id": 2, "name": "cup"})
     assert sorted(row.id for row in db["item"]) == [1, 2]
-
-
-@pytest.mark.parametrize("data", [[], (), {}, {"id": [], "name": []}, iter(())])
-def test_no_rows_are_no_mistake(db: tm.Database, data: Any) -> None:
-    assert db["item"].insert_many(data) == 0
-
-
-def test_no_keys_are_no_mistake(db: tm.Database) -> None:
-    item = db["item"]
-    assert item.delete_many([]) == 0 == item.get_many([]).num_rows
-    assert list(item.scan(where=col("id").isin([]))) == [] and item.update(1, {})

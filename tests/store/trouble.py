@@ -53,7 +53,7 @@ def after_crash(db: Any, **options: Any) -> dict[str, list[Any]]:
 def _disk_promises(store: Any) -> dict[str, Any]:
     mem = store.mem
     open_pages = []
-    for table in store.tables.values():
+    for table in store.tables.by_name.values():
         for fragment in table.fragments if table.format.has_disk else ():
             extent = int(mem[address_of(fragment) + F_DISK_EXTENTS])
             while extent:

@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
 from typing import Any
 
 import tidemark as tm
 from tests.engine.arena_check import check_arena
-from tests.store.support import open_memory
-from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from tests.store.random_work import RandomWork, Row, Rows
 
 NAME = "test.u"
-ROOM: dict[str, Any] = {
-    "data_memory": "32 MiB",
-    "redo_log": "16 MiB",
-    "undo_log": "16 MiB",
-    "transaction_memory": "4 MiB",
-    "page_buffer": "64 KiB",
-}
 UNIQUE = {"by_email": ("email",), "by_pair": ("a", "b"), "by_float": ("f",)}
 ORDERED = ("by_pair", "by_email")
-Row = tuple[Any, ...]
-Rows = dict[int, Row]
 
 
 def columns(on_disk: bool) -> list[tm.Column]:
@@ -52,25 +40,16 @@ class Refused(Exception):
     """The model's answer to a call that gives two rows one key."""
 
 
-class Uniques:
-    """Random work on one table; `rows` is the committed content, by primary key."""
+class Uniques(RandomWork):
+    """Random work on a table with unique indexes."""
+
+    changes_max, inner_max = 10, 5
+    undone, inner_undone = 0.25, 0.6
 
     def __init__(self, seed: int, on_disk: bool = False, partition: Any = None, **options: Any) -> None:
-        self.rng = random.Random(seed)
-        self.files = MemoryFiles()
-        self.options = {**ROOM, **options}
-        self.on_disk = on_disk
-        self.db: Any = open_memory(self.files, **self.options)
-        self.columns = columns(on_disk)
-        self.names = [column.name for column in self.columns]
-        self.db.create_table(NAME, self.columns, "id", partition or tm.HashPartition(2))
-        self.rows: Rows = {}
         self.keys = 60
         self.refused = 0
-
-    @property
-    def table(self) -> Any:
-        return self.db[NAME]
+        super().__init__(NAME, columns(on_disk), seed, partition, **options)
 
     @property
     def unique(self) -> list[str]:
@@ -93,9 +72,6 @@ class Uniques:
             return rng.randrange(1_000)
         return bytes([rng.randrange(256)]) * rng.randrange(900)
 
-    def row(self, key: int) -> Row:
-        return (key, *[self.value(name) for name in self.names[1:]])
-
     # --- the model ------------------------------------------------------------------------------
     def put(self, rows: Rows, row: Row) -> None:
         """Raises: Refused."""
@@ -104,9 +80,6 @@ class Uniques:
             if key is not None and any(key_of(each, name) == key for k, each in rows.items() if k != row[0]):
                 raise Refused(name)
         rows[row[0]] = row
-
-    def changed(self, row: Row, changes: dict[str, Any]) -> Row:
-        return tuple(changes.get(name, value) for name, value in zip(self.names, row, strict=True))
 
     def both(self, call: Any, model: Any, rows: Rows) -> None:
         """The same call on store and model: both refuse it for the same index, without trace, or neither does."""
@@ -127,7 +100,6 @@ class Uniques:
             assert said is not None and error.index in self.unique, (said, error)
 
     def change(self, txn: Any, rows: Rows) -> None:
-        """One call of any kind, made on the table and on `rows`."""
         rng, draw = self.rng, self.rng.random()
         key = rng.randrange(self.keys)
         if draw < 0.2:
@@ -145,14 +117,7 @@ class Uniques:
         elif draw < 0.8 and rows:
             self.by_index(txn, rows)
         elif draw < 0.9:
-            inner = dict(rows)
-            with contextlib.suppress(ZeroDivisionError), txn.savepoint():
-                for _ in range(rng.randint(1, 5)):
-                    self.change(txn, inner)
-                if rng.random() < 0.6:
-                    raise ZeroDivisionError
-                rows.clear()
-                rows.update(inner)
+            self.in_savepoint(txn, rows)
         elif self.unique:
             self.upsert(txn, rows)
 
@@ -229,17 +194,6 @@ class Uniques:
     def reported(self, answer: Any, is_inserted: bool) -> None:
         assert bool(answer) == is_inserted
 
-    def transaction(self) -> None:
-        """One transaction, committed or rolled back."""
-        after = dict(self.rows)
-        with contextlib.suppress(ZeroDivisionError):
-            with self.db.transaction() as txn:
-                for _ in range(self.rng.randint(1, 10)):
-                    self.change(txn, after)
-                if self.rng.random() < 0.25:
-                    raise ZeroDivisionError
-            self.rows = after
-
     # --- life -----------------------------------------------------------------------------------
     def index(self, *names: str) -> None:
         """Build unique indexes; rows that break one are deleted first."""
@@ -252,12 +206,6 @@ class Uniques:
                     del self.rows[key]
                 seen.add(value)
             self.db.create_index(NAME, name, UNIQUE[name], unique=True, ordered=name in ORDERED)
-
-    def reopen(self, crash: str | None = None) -> None:
-        if crash is None:
-            self.db.close()
-        self.files = self.files.crash(random.Random(self.rng.randrange(1 << 30)), crash or CRASH_POLICIES[0])
-        self.db = open_memory(self.files, **self.options)
 
     def verify_order(self, name: str) -> None:
         """Scans by an ordered index give every row once, in order, NULL first."""

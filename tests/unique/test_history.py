@@ -9,7 +9,6 @@ import pytest
 
 import tidemark as tm
 from tests.unique.stored import NAME, UNIQUE, Uniques
-from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES
 
 SHAPES: dict[str, Any] = {
     "memory": (False, tm.HashPartition(2)),
@@ -48,7 +47,7 @@ def test_random_transactions_leave_rows_and_entries_as_the_model(shape: str, see
         if step == 40:
             store.index("by_pair")
         if step == 45:
-            store.reopen(store.rng.choice(CRASH_POLICIES))
+            store.crash()
             assert set(store.unique) == set(UNIQUE)
     store.verify()
     assert store.refused > 20

@@ -1,24 +1,23 @@
-"""Unique indexes online, at a restart, in dropped partitions, with little memory, and with several threads."""
+"""Unique indexes online, in dropped partitions, damaged, and with several threads."""
 
 from __future__ import annotations
 
 import random
 import sqlite3
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import tidemark as tm
+from tests.elsewhere import at_once
 from tests.engine.arena_check import check_arena
-from tests.store.interrupts import interrupt_at
 from tests.store.support import open_memory
-from tidemark.engine.base.errors import MemoryExhausted
+from tests.waiting import wait_until
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
-from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.u"
 DAY_MS = 24 * 3_600 * 1_000
@@ -75,22 +74,6 @@ def end(txn: Any, ends_well: bool) -> None:
         txn.commit(True)
     else:
         txn.rollback()
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    """Let other threads work until the condition is true, a minute at most: a planted defect may keep it false for
-    ever.
-    """
-    pause = threading.Event()
-    for _ in range(60_000):
-        if is_so():
-            return
-        pause.wait(0.001)
-    raise AssertionError("it did not come about")
-
-
-def until_waiting(db: Any) -> None:
-    until(lambda: db.status()["locks"]["waiting"] > 0)
 
 
 def test_violation_names_index_and_key_and_leaves_no_trace() -> None:
@@ -159,17 +142,6 @@ def test_large_transaction_is_committed_and_rolled_back_in_slices() -> None:
         check_arena(db)
 
 
-def test_build_refuses_two_rows_with_one_key_and_leaves_no_index() -> None:
-    db = filled()
-    db[NAME].update(50, {"n": 49})
-    with pytest.raises(tm.DuplicateKey) as caught:
-        db.create_index(NAME, "by_n", "n", unique=True)
-    assert caught.value.index == "by_n" and caught.value.key == 49
-    assert [each["name"] for each in db.indexes(NAME)] == ["by_email"]
-    db[NAME].update(51, {"n": 49})  # no value is refused any more
-    check_arena(db)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_writers_between_the_slices_of_a_build_are_not_refused_and_the_outcome_is_what_rows_say(seed: int) -> None:
     print(f"seed {seed}")
@@ -222,17 +194,18 @@ def test_transactions_from_before_the_build_leave_no_entry() -> None:
     building = threading.Thread(target=lambda: db.create_index(NAME, "by_email", "email", unique=True))
     building.start()
     store = db.parts.store
-    table = store.table(NAME)
-    until(lambda: int(store.index_generation) == 1)
+    table = store.tables.named(NAME)
+    wait_until(lambda: int(store.resources.index_generation) == 1)
     between = db.transaction()
     between.begin()
     old.update(NAME, 1, {"email": "old"})
     old.commit(True)
     tree = table.building[0].tree
-    until(lambda: int(store.mem[address_of(tree.handle) + ix.I_STATE]) != ix.INDEX_ANNOUNCED)
-    until(lambda: int(store.index_generation) == 2 or not building.is_alive())
+    wait_until(lambda: int(store.mem[address_of(tree.handle) + ix.I_STATE]) != ix.INDEX_ANNOUNCED)
+    wait_until(lambda: int(store.resources.index_generation) == 2 or not building.is_alive())
     second = store.clock.monotonic()
-    until(lambda: store.clock.monotonic() > second + 1 or not building.is_alive())  # a build that waits looks again
+    # A build that waits looks again.
+    wait_until(lambda: store.clock.monotonic() > second + 1 or not building.is_alive())
     assert building.is_alive(), "the build did not wait for transactions from before its second announcement"
     db[NAME].update(2, {"email": "new"})
     between.update(NAME, 2, {"email": "between"})
@@ -241,28 +214,6 @@ def test_transactions_from_before_the_build_leave_no_entry() -> None:
     assert db.check()["problems"] == [] and db.indexes(NAME)[0]["entries"] == 50
     assert db[NAME].get("between", index="by_email").id == 2
     check_arena(db)
-
-
-def test_restart_builds_what_was_there_after_any_crash() -> None:
-    for policy in CRASH_POLICIES:
-        files = MemoryFiles()
-        db = made(files)
-        db.create_index(NAME, "by_email", "email", unique=True)
-        db[NAME].insert_many([(number, f"e{number}" if number % 3 else None, number) for number in range(3_000)])
-        db[NAME].update(1, {"email": "one"})
-        db = open_memory(files.crash(random.Random(1), policy), redo_log="8 MiB")
-        (index,) = db.indexes(NAME)
-        assert index == {
-            "name": "by_email",
-            "columns": ["email"],
-            "unique": True,
-            "ordered": False,
-            "entries": 2_000,
-        }
-        assert db[NAME].get("one", index="by_email").id == 1 and db.check()["problems"] == []
-        with pytest.raises(tm.DuplicateKey):
-            db[NAME].insert((9_999, "e2", 0))
-        check_arena(db)
 
 
 def test_dropped_partition_frees_its_keys_at_once_and_its_entries_with_its_memory() -> None:
@@ -281,110 +232,29 @@ def test_dropped_partition_frees_its_keys_at_once_and_its_entries_with_its_memor
     check_arena(db)
 
 
-def test_memory_that_ends_refuses_the_operation_and_changes_nothing() -> None:
-    db = made(data_memory="1 MiB", transaction_memory="4 MiB", redo_log="16 MiB")
-    db.create_index(NAME, "by_email", "email", unique=True)
-    done = 0
-    with pytest.raises(MemoryExhausted):
-        for start in range(0, 1_000_000, 500):
-            db[NAME].insert_many([(number, f"e{number}", 0) for number in range(start, start + 500)])
-            done = start + 500
-    assert len(db[NAME]) == done == db.indexes(NAME)[0]["entries"]
-    assert db.check()["problems"] == []
-    check_arena(db)
-    for start in range(0, done // 2, 20):  # each row that is locked takes memory
-        db[NAME].delete_many(list(range(start, start + 20)))
-    db[NAME].insert_many([(1_000_000 + number, f"e{number}", 0) for number in range(200)])
-
-
-def test_row_that_leaves_a_key_is_waited_for_and_then_looked_at_again() -> None:
-    for ends_well in (True, False):
-        db: Any = open_memory(redo_log="8 MiB", lock_timeout_ms=200_000)
-        db.create_table(NAME, COLUMNS, "id")
-        db[NAME].insert((1, "a", 0))
-        db.create_index(NAME, "by_email", "email", unique=True)
-        holder = db.transaction()
-        holder.update(NAME, 1, {"email": "b"})
-        said: list[str] = []
-
-        def insert(db: Any = db, said: list[str] = said) -> None:
-            for key, email in ((2, "a"), (3, "b")):
-                try:
-                    db[NAME].insert((key, email, 0))
-                    said.append("inserted")
-                except tm.DuplicateKey:
-                    said.append("refused")
-
-        waiting = threading.Thread(target=insert)
-        waiting.start()
-        until_waiting(db)
-        assert said == []
-        end(holder, ends_well)
-        waiting.join()
-        assert said == (["inserted", "refused"] if ends_well else ["refused", "inserted"])
-        assert db.check()["problems"] == []
-
-
-def test_two_transactions_that_want_each_others_keys_end_as_a_deadlock() -> None:
-    db: Any = open_memory(redo_log="8 MiB", lock_timeout_ms=200_000)
-    db.create_table(NAME, COLUMNS, "id")
-    db.create_index(NAME, "by_email", "email", unique=True)
-    first = db.transaction()
-    first.insert(NAME, (1, "a", 0))
-    ready, said = threading.Event(), []
-
-    def other() -> None:
-        second = db.transaction()
-        second.insert(NAME, (2, "b", 0))
-        ready.set()
-        try:
-            second.insert(NAME, (3, "a", 0))
-        except tm.Deadlock:
-            said.append("deadlock")
-        second.rollback()
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    ready.wait()
-    until_waiting(db)
-    first.insert(NAME, (4, "b", 0))
-    first.commit(True)
-    thread.join()
-    assert said == ["deadlock"] and sorted(row.email for row in db[NAME].scan()) == ["a", "b"]
-
-
 @pytest.mark.parametrize("index", [None, "by_email"])
 @pytest.mark.parametrize("many", [False, True])
 def test_threads_that_upsert_the_same_new_keys_lose_no_count(index: str | None, many: bool) -> None:
     db: Any = open_memory(redo_log="32 MiB", lock_timeout_ms=200_000)
     db.create_table(NAME, COLUMNS, "id")
     db.create_index(NAME, "by_email", "email", unique=True)
-    failed: list[BaseException] = []
     inserted: list[int] = []
     start = threading.Barrier(3)
 
     def count(worker: int) -> None:
-        try:
-            start.wait()
-            for number in range(30):
-                key = number if index is None else 1_000 * worker + number
-                row = {"id": key, "email": f"e{number}", "n": 1}
-                changes = {"n": tm.col("n") + 1}
-                if many:
-                    inserted.append(db[NAME].upsert_many([row, row], changes, index))
-                else:
-                    inserted.append(db[NAME].upsert(row, changes, index))
-                    inserted.append(db[NAME].upsert(row, changes, index))
-        except BaseException as error:
-            failed.append(error)
-            raise
+        start.wait()
+        for number in range(30):
+            key = number if index is None else 1_000 * worker + number
+            row = {"id": key, "email": f"e{number}", "n": 1}
+            changes = {"n": tm.col("n") + 1}
+            if many:
+                inserted.append(db[NAME].upsert_many([row, row], changes, index))
+            else:
+                inserted.append(db[NAME].upsert(row, changes, index))
+                inserted.append(db[NAME].upsert(row, changes, index))
 
-    threads = [threading.Thread(target=count, args=(worker,)) for worker in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == [] and sum(inserted) == 30
+    at_once(count, range(3))
+    assert sum(inserted) == 30
     assert sorted((row.email, row.n) for row in db[NAME].scan()) == sorted((f"e{each}", 6) for each in range(30))
     assert db.check()["problems"] == []
 
@@ -444,7 +314,7 @@ def test_random_changes_are_accepted_and_refused_as_sqlite_does(seed: int) -> No
 @pytest.mark.parametrize("damage", ["missing", "stale", "twice"])
 def test_damage_of_a_unique_index_is_found(damage: str) -> None:
     db = filled()
-    tree = db.parts.store.table(NAME).uniques["by_email"].tree
+    tree = db.parts.store.tables.named(NAME).uniques["by_email"].tree
     mem = db.parts.store.mem
     segment = int(mem[int(mem[int(mem[address_of(tree.handle) + ix.I_UNIQUE]) + a.F_DIRECTORY])])
     block = int(mem[segment + a.SEG_BLOCK])
@@ -458,57 +328,6 @@ def test_damage_of_a_unique_index_is_found(damage: str) -> None:
         mem[free] = mem[at]
     problems = db.check()["problems"]
     assert len(problems) == 1 and "by_email" in problems[0], problems
-
-
-def test_view_of_a_local_checkpoint_finds_rows_by_unique_index_and_locks_none(tmp_path: Any) -> None:
-    path = tmp_path / "store"
-    options: dict[str, Any] = {"data_memory": "16 MiB", "redo_log": "2 MiB", "background": False}
-    with tm.open(path, **options) as db:
-        db.create_table(NAME, COLUMNS, "id")
-        db[NAME].insert_many([(number, f"e{number}", number) for number in range(50)])
-        db.create_index(NAME, "by_email", "email", unique=True)
-        db.checkpoint()
-        with tm.open(path, read_only=True, data_memory="16 MiB") as view:
-            assert view.indexes(NAME)[0]["entries"] == 50
-            assert view[NAME].get("e7", index="by_email").id == 7
-            assert view[NAME].get_many(["e7", "e9"], index="by_email").column("id").to_pylist() == [7, 9]
-            with view.transaction() as txn:
-                assert txn.get(NAME, "e8", index="by_email").n == 8
-                for call in (
-                    lambda: txn.get(NAME, "e8", "exclusive", index="by_email"),
-                    lambda: txn.get_many(NAME, ["e8"], index="by_email", lock="exclusive"),
-                    lambda: txn.get_many(NAME, [8], lock="shared"),
-                    lambda: txn.upsert(NAME, (8, "e8", 1)),
-                ):
-                    with pytest.raises(tm.ReadOnly):
-                        call()
-
-
-def test_interrupted_builds_and_upserts_leave_all_or_nothing() -> None:
-    db = made(data_memory="32 MiB")
-    db[NAME].insert_many([(number, f"e{number}", 0) for number in range(300)])
-    rng = random.Random(3)
-    points, nth = 0, 1
-    while points < 60:
-        has = bool(db.indexes(NAME))
-        before = db[NAME].get(1).n
-
-        def call(has: bool = has) -> None:
-            if has:
-                db[NAME].upsert((77_000, "e1", 0), {"n": tm.col("n") + 1}, "by_email")
-                db.drop_index(NAME, "by_email")
-            else:
-                db.create_index(NAME, "by_email", "email", unique=True)
-
-        point = interrupt_at(nth, call)
-        if not point.where:
-            nth = rng.randint(1, 40)
-        points += 1
-        nth += rng.randint(1, 25)
-        assert db[NAME].get(1).n in (before, before + 1), point.where
-        assert db.check()["problems"] == [], point.where
-    assert len(db[NAME]) == 300
-    check_arena(db)
 
 
 @pytest.mark.parametrize("many", [False, True], ids=["one by one", "at once"])

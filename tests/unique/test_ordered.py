@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import random
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
@@ -104,7 +99,7 @@ def test_rows_with_one_key_refuse_the_index_and_leave_nothing() -> None:
     for _ in range(3):
         with pytest.raises(tm.DuplicateKey, match="two rows have key 'beta', unique index by cannot be built"):
             db.create_index(NAME, "by", "name", unique=True, ordered=True)
-        table = db.parts.store.table(NAME)
+        table = db.parts.store.tables.named(NAME)
         assert db.indexes(NAME) == [] and not table.building and not table.unique_columns
         check_arena(db)
     db[NAME].insert((10, "beta", 10))  # nothing refuses it
@@ -218,70 +213,6 @@ def test_a_key_that_two_rows_have_for_a_while_as_it_is_built_is_no_obstacle_unle
 
 
 # --- changes --------------------------------------------------------------------------------------
-def _csv(db: Any, folder: Path) -> None:
-    (folder / "rows.csv").write_text("id,name,n\n10,ten,1\n11,eleven,1\n")
-    db.load(NAME, folder / "rows.csv")
-
-
-TEN, ELEVEN = ({"id": 10, "name": "ten", "n": 1}, {"id": 11, "name": "eleven", "n": 1})
-NEW = {"id": [10, 11], "name": ["ten", "eleven"], "n": [1, 1]}
-DOORS: dict[str, Callable[[Any, Path], Any]] = {
-    "insert": lambda db, _: [db[NAME].insert(row) for row in zip(*NEW.values(), strict=True)],
-    "write": lambda db, _: [db[NAME].write(row) for row in zip(*NEW.values(), strict=True)],
-    "tuples": lambda db, _: db[NAME].insert_many([*zip(*NEW.values(), strict=True)]),
-    "dicts": lambda db, _: db[NAME].upsert_many([TEN, ELEVEN]),
-    "NumPy": lambda db, _: db[NAME].write_many({name: np.array(values) for name, values in NEW.items()}),
-    "pandas": lambda db, _: db[NAME].insert_many(pd.DataFrame(NEW)),
-    "polars": lambda db, _: db[NAME].insert_many(pl.DataFrame(NEW)),
-    "Arrow": lambda db, _: db[NAME].insert_many(pa.table(NEW)),
-    "CSV": _csv,
-    "upsert by it": lambda db, _: [db[NAME].upsert(row, index="by") for row in zip(*NEW.values(), strict=True)],
-    "mapping": lambda db, _: [db[NAME].insert(TEN), db[NAME].insert((11, "eleven", 1))],
-}
-
-
-@pytest.mark.parametrize("door", DOORS)
-def test_every_door_fills_both_parts_and_is_refused_a_key_twice(door: str, tmp_path: Path) -> None:
-    db = indexed(ROWS)
-    DOORS[door](db, tmp_path)
-    assert [row.id for row in db[NAME].scan(index="by", lower="e")] == [11, 10]
-    verify(db)
-    db[NAME].delete_many([10, 11])
-    db[NAME].insert((20, "eleven", 0))
-    if door == "upsert by it":
-        DOORS[door](db, tmp_path)
-        assert db[NAME].get("eleven", index="by") == (20, "eleven", 1)
-    else:
-        with pytest.raises(tm.DuplicateKey):
-            DOORS[door](db, tmp_path)
-    db[NAME].delete_where(tm.col("n") == 1)
-    verify(db)
-    check_arena(db)
-
-
-def test_changes_by_its_key_and_of_its_key_move_both_parts() -> None:
-    db = indexed(ROWS)
-    table = db[NAME]
-    assert table.update("beta", {"n": tm.col("n") + 10}, index="by")
-    assert table.get("beta", index="by").n == 14
-    assert table.update("beta", {"name": "omega"}, index="by")
-    assert table.update(5, {"name": None})
-    assert table.update_many([{"name": "delta", "n": 7}, {"name": "omega", "n": 8}], index="by") == 2
-    assert not table.update("delta", {"n": 0}, where=tm.col("n") > 100, index="by")
-    assert [tuple(row) for row in table.scan(index="by", lower="a")] == [
-        *[(2, "alpha", 2), (1, "delta", 7), (4, "omega", 8)]
-    ]
-    verify(db)
-    assert table.update_where({"name": None}, where=tm.col("name") == "omega") == 1
-    assert table.delete("alpha", index="by")
-    assert table.delete_many(["delta"], index="by") == 1
-    with pytest.raises(tm.RowNotFound):
-        table.update("delta", {"n": 1}, index="by")
-    assert [row.id for row in table.scan(index="by", lower="")] == []
-    verify(db)
-    check_arena(db)
-
-
 def test_a_transaction_sees_its_own_changes_in_both_parts_and_others_see_none() -> None:
     db = indexed(ROWS)
     before = db.snapshot()
@@ -460,7 +391,7 @@ def test_a_restart_builds_both_parts(policy: str) -> None:
         assert again.indexes(NAME) == [] and len(again[NAME]) == 2_999
 
 
-def test_ctrl_c_at_any_point_of_a_build_or_drop_leaves_the_whole_index_or_none() -> None:
+def test_ctrl_c_at_any_point_leaves_the_whole_index_or_none_and_an_upsert_done_or_not() -> None:
     db = made()
     db[NAME].insert_many([(number, f"e{number}", 0) for number in range(300)])
     rng = random.Random(46)
@@ -469,9 +400,11 @@ def test_ctrl_c_at_any_point_of_a_build_or_drop_leaves_the_whole_index_or_none()
     nth = 1
     while points < 80 or not (built and dropped):
         has = bool(db.indexes(NAME))
+        before = db[NAME].get(1).n
 
         def call(has: bool = has) -> None:
             if has:
+                db[NAME].upsert((77_000, "e1", 0), {"n": tm.col("n") + 1}, "by")
                 db.drop_index(NAME, "by")
             else:
                 db.create_index(NAME, "by", "name", unique=True, ordered=True)
@@ -479,11 +412,12 @@ def test_ctrl_c_at_any_point_of_a_build_or_drop_leaves_the_whole_index_or_none()
         point = interrupt_at(nth, call)
         points += 1
         nth = rng.randint(1, 30) if not point.where else nth + rng.randint(1, 25)
-        table = db.parts.store.table(NAME)
+        table = db.parts.store.tables.named(NAME)
         assert not table.building, point.where
         assert set(table.indexes) == set(table.uniques) == {each["name"] for each in db.indexes(NAME)}, point.where
         built += bool(db.indexes(NAME)) and not has
         dropped += has and not db.indexes(NAME)
+        assert len(db[NAME]) == 300 and db[NAME].get(1).n in (before, before + 1), point.where
         assert db.check()["problems"] == [], point.where
         if db.indexes(NAME):
             verify(db)
@@ -496,7 +430,7 @@ def test_ctrl_c_at_any_point_of_a_build_or_drop_leaves_the_whole_index_or_none()
 @pytest.mark.parametrize("part", ["tree", "hash"])
 def test_an_entry_that_is_missing_in_either_part_is_found(part: str) -> None:
     db = indexed(ROWS)
-    table = db.parts.store.table(NAME)
+    table = db.parts.store.tables.named(NAME)
     tree, hash_ = table.indexes["by"], table.uniques["by"]
     fragment = table.fragments[0]
     held = {"tree": tree, "hash": hash_}[part]
@@ -508,7 +442,7 @@ def test_an_entry_that_is_missing_in_either_part_is_found(part: str) -> None:
 def test_a_part_that_is_not_there_is_found() -> None:
     db = indexed(ROWS)
     store = db.parts.store
-    table = store.table(NAME)
+    table = store.tables.named(NAME)
     table.indexes = {}
     assert any("are defined" in problem for problem in db.check()["problems"])
 
@@ -527,22 +461,3 @@ def test_a_restored_backup_has_both_parts() -> None:
     verify(again)
     with pytest.raises(tm.DuplicateKey):
         again[NAME].insert((31, "late", 0))
-
-
-def test_read_only_views_and_awaited_calls_know_it(tmp_path: Path) -> None:
-    with tm.open(tmp_path / "store", background=False, **OPTIONS) as db:
-        db.create_table(NAME, COLUMNS, "id")
-        db[NAME].insert_many(ROWS)
-
-        async def awaited() -> list[int]:
-            awaiting = tm.aio.Database(db)
-            await awaiting.create_index(NAME, "by", "name", unique=True, ordered=True)
-            row = await awaiting[NAME].get("beta", index="by")
-            return [row.id, *[each.id async for each in awaiting[NAME].scan(index="by", lower="a")]]
-
-        assert asyncio.run(awaited()) == [4, *IN_ORDER[2:]]
-        db.checkpoint()
-        with tm.open(tmp_path / "store", read_only=True, data_memory="32 MiB") as view:
-            assert view.indexes(NAME) == listed(6)
-            assert [row.id for row in view[NAME].scan(index="by", lower="a")] == IN_ORDER[2:]
-            assert view[NAME].get("beta", index="by").id == 4

@@ -12,11 +12,10 @@ import click
 import tidemark as tm
 from tidemark.cli.output import (
     example,
-    json_option,
-    memory_option,
-    one_line,
     open_store,
+    opens_store,
     print_result,
+    prints,
     reported,
     store_argument,
     table_lines,
@@ -90,9 +89,7 @@ def backup() -> None:
 @_place
 @click.option("--incremental", is_flag=True, help="Back up only what changed since the newest backup there.")
 @click.option("--no-verify", is_flag=True, help="Do not read back the files written.")
-@memory_option
-@json_option
-@one_line
+@opens_store
 def make(store: Path, place: str, incremental: bool, no_verify: bool, data_memory: str, as_json: bool) -> None:
     """Back up a store. If another process has it open, that process makes the backup, and its writers continue."""
     how = {"incremental": incremental, "verify": not no_verify}
@@ -115,8 +112,7 @@ def _made_lines(report: dict[str, Any]) -> Iterator[str]:
 
 @backup.command("list", short_help="The backups of a place.", epilog=example("tidemark backup list backups"))
 @_place
-@json_option
-@one_line
+@prints
 def list_backups(place: str, as_json: bool) -> None:
     """List the backups of a place, newest first, with damaged and unfinished ones."""
     from tidemark.backup import backups
@@ -157,8 +153,7 @@ def _list_lines(found: dict[str, Any]) -> Iterator[str]:
 @_place
 @_number
 @click.option("--rows", is_flag=True, help="Also decode every row, as a restore does.")
-@json_option
-@one_line
+@prints
 def verify_place(place: str, number: int | None, rows: bool, as_json: bool) -> None:
     """Read every byte of the backups of a place, and of its archive. Exit code 1 if anything is damaged."""
     from tidemark.backup import verify
@@ -184,8 +179,7 @@ def _verified_lines(report: dict[str, Any]) -> Iterator[str]:
 )
 @_place
 @click.option("--keep", type=click.IntRange(min=1), required=True, help="Number of backups to keep.")
-@json_option
-@one_line
+@prints
 def prune_place(place: str, keep: int, as_json: bool) -> None:
     """Remove all but the newest backups. Files that a kept incremental backup needs are never removed."""
     from tidemark.backup import prune
@@ -204,18 +198,8 @@ def prune_place(place: str, keep: int, as_json: bool) -> None:
 @_until
 @click.option("--every", help="Repeat at this interval: 30m, 6h, 1d. Ends with the first restore that fails.")
 @_processes
-@memory_option
-@json_option
-@one_line
-def drill_place(
-    place: str,
-    scratch: Path,
-    until: str | None,
-    every: str | None,
-    processes: int,
-    data_memory: str,
-    as_json: bool,
-) -> None:
+@opens_store
+def drill_place(place: str, scratch: Path, until: str | None, every: str | None, as_json: bool, **how: Any) -> None:
     """Prove that a restore would succeed, once or on a schedule. Exit code 1, and the files stay, if it would not."""
     from tidemark.backup import drill, drills
 
@@ -223,9 +207,9 @@ def drill_place(
     reports: Iterable[dict[str, Any]]
     if every is None:
         with reported("drill") as progress:
-            reports = [drill(place, scratch, at, processes=processes, progress=progress, data_memory=data_memory)]
+            reports = [drill(place, scratch, at, progress=progress, **how)]
     else:
-        reports = drills(place, scratch, seconds_of(every), at, processes=processes, data_memory=data_memory)
+        reports = drills(place, scratch, seconds_of(every), at, **how)
     for report in reports:
         _print_drill(report, as_json)
         if not report["is_sound"]:
@@ -247,9 +231,7 @@ def seconds_of(text: str) -> float:
 @click.command(epilog=example("tidemark archive shop backups"))
 @store_argument
 @_place
-@memory_option
-@json_option
-@one_line
+@opens_store
 def archive(store: Path, place: str, data_memory: str, as_json: bool) -> None:
     """Copy the log of closed epochs to a place of backups. A process that has the store open continues to archive until
     it closes the store.
@@ -283,22 +265,16 @@ def archive(store: Path, place: str, data_memory: str, as_json: bool) -> None:
 @click.option("--apply-status", is_flag=True, help="Write the row of ndb_apply_status from which a replica continues.")
 @click.option("--no-verify", is_flag=True, help="Do not load the restored store into memory to verify it.")
 @_processes
-@memory_option
-@json_option
-@one_line
+@opens_store
 def restore(
     place: str,
     path: Path | None,
     until: str | None,
-    number: int | None,
     is_list: bool,
     is_plan: bool,
-    binlog: Path | None,
-    apply_status: bool,
     no_verify: bool,
-    processes: int,
-    data_memory: str,
     as_json: bool,
+    **how: Any,  # number, binlog, apply_status, processes, data_memory
 ) -> None:
     """Restore the backups and the archived log in PLACE as a new store in PATH, a directory that is missing or empty.
     With --binlog the changes after them in the store's binlog are applied too.
@@ -306,10 +282,11 @@ def restore(
     from tidemark import backup as face
 
     if is_list:
-        found = face.backups(place, binlog=binlog)
+        found = face.backups(place, binlog=how["binlog"])
         print_result(found, as_json, lambda: [*_list_lines(found), *_binlog_lines(found.get("binlog"))])
         return
-    planned = face.plan(place, until_of(until), number, processes=processes, binlog=binlog)
+    at = until_of(until)
+    planned = face.plan(place, at, how["number"], processes=how["processes"], binlog=how["binlog"])
     if is_plan:
         print_result(planned, as_json, lambda: _plan_lines(planned))
         return
@@ -319,18 +296,7 @@ def restore(
         for line in _plan_lines(planned):
             click.echo(line)
     with reported("restore") as progress:
-        report = face.restore(
-            place,
-            path,
-            until_of(until),
-            number=number,
-            apply_status=apply_status,
-            verify=not no_verify,
-            processes=processes,
-            binlog=binlog,
-            progress=progress,
-            data_memory=data_memory,
-        )
+        report = face.restore(place, path, at, verify=not no_verify, progress=progress, **how)
     print_result(report, as_json, lambda: tree_lines(report))
 
 

@@ -16,20 +16,19 @@ from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
 from tidemark.cli.output import (
     bar,
     example,
-    json_option,
-    memory_option,
     one_line,
     open_store,
+    opens_store,
     options_given,
     options_of,
     print_result,
     reported,
     store_argument,
-    to_json,
     tree_lines,
 )
 from tidemark.cli.running import (
     file_path,
+    heartbeat_row_option,
     metrics_option,
     other_sources,
     secret_of,
@@ -80,18 +79,11 @@ def secret(file: Path) -> None:
 @click.option("--tls-cert", type=file_path, help="This site's certificate (PEM).")
 @click.option("--tls-key", type=file_path, help="Its private key (PEM).")
 @click.option("--tls-ca", type=file_path, help="CA certificate (PEM); replicas need a certificate signed by it.")
-@click.option(
-    "--heartbeat-row-ms",
-    type=click.IntRange(0, 3_600_000),
-    default=0,
-    help="Interval of heartbeat rows in ms; 0: none.",
-)
+@heartbeat_row_option
 @click.option("--calls", metavar="HOST:PORT", help="Serve calls of clients there (tm.connect). Port 0: a free one.")
 @metrics_option
 @_given
-@memory_option
-@json_option
-@one_line
+@opens_store
 def serve(
     store: Path,
     listen: str,
@@ -135,11 +127,9 @@ def serve(
             "calls": None if taking is None else taking.name,
             "metrics": None if scraped is None else scraped.name,
         }
-        if as_json:
-            click.echo(to_json({"serving": serving.name, "tls": tls is not None, **more}))
-        else:
-            also = "".join(f", {what} at {name}" for what, name in more.items() if name is not None)
-            click.echo(f"serving {store} at {serving.name}{also}{'' if tls is None else ' with TLS'}")
+        also = "".join(f", {what} at {name}" for what, name in more.items() if name is not None)
+        text = f"serving {store} at {serving.name}{also}{'' if tls is None else ' with TLS'}"
+        print_result({"serving": serving.name, "tls": tls is not None, **more}, as_json, lambda: [text])
         while not stopped.wait(1.0):
             db.check_usable()
         found = {"stopped": True, **serving.status(), "binlog": db.status()["binlog"]}
@@ -158,9 +148,7 @@ def serve(
 @secret_option
 @other_sources
 @_given
-@memory_option
-@json_option
-@one_line
+@opens_store
 def replicate(
     source: str,
     store: Path,

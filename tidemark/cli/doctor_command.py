@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import click
 
 import tidemark as tm
-from tidemark.cli.output import example, json_option, one_line, options_given, options_of, print_result
+from tidemark.cli.output import example, options_given, options_of, print_result, prints
 from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
@@ -47,8 +47,7 @@ class Finding(NamedTuple):
 @click.command(epilog=example("tidemark doctor", "tidemark doctor shop -o data_memory='4 GiB'"))
 @click.argument("directory", metavar="[DIR]", type=click.Path(path_type=Path), required=False)
 @options_given("An option with which the store is to be opened.")
-@json_option
-@one_line
+@prints
 def doctor(directory: Path | None, given: tuple[str, ...], as_json: bool) -> None:
     """Look for problems: Python, memory, descriptors, compiled kernels, the file system of DIR, and the store in it.
     DIR is the current directory if it is not given.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidemark.cli.output import cell, example, json_option, one_line, store_argument, to_json
+from tidemark.cli.output import cell, example, prints, store_argument, to_json
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.base.ids import MICRO_BITS, SLOT_BITS
 
@@ -53,8 +53,7 @@ RELAY_FOLDER = "relay"  # the base name of a relay log is that of its channel
 @click.option("--file", help="Of a binlog or relay log: this file only.")
 @click.option("--channel", help="Of relay logs: that of this channel only.")
 @click.option("--limit", type=click.IntRange(min=0), help="Print at most this many lines.")
-@json_option
-@one_line
+@prints
 def log(
     store: Path,
     what: str | None,

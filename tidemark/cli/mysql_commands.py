@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 import tidemark as tm
-from tidemark.cli.output import bar, open_store
-from tidemark.cli.running import Command, file_path, with_options
+from tidemark.cli.output import open_store, reported
+from tidemark.cli.running import file_path, option_set, table_options
 from tidemark.replication.ingest.address import COPY, CURRENT, Filter, Tls, parse_address
 
 PASSWORD_VARIABLE = "TIDEMARK_MYSQL_PASSWORD"
-_OPTIONS = (
+# Those of `replicate_mysql`.
+mysql_options = option_set(
     click.option("--password-file", type=file_path, help="A file that holds the password."),
     click.option("--name", default="", help="Name of the source in mysql.tidemark_ingest; its address if not given."),
     click.option(
@@ -25,10 +26,7 @@ _OPTIONS = (
     click.option("--copy", "start", flag_value=COPY, help="The first time: copy all wanted tables, then follow."),
     click.option("--from-now", "start", flag_value=CURRENT, help="The first time: follow from where the binlog ends."),
     click.option("--from", "position", metavar="FILE:POSITION", help="The first time: follow from this position."),
-    click.option(
-        "--table", "tables", multiple=True, metavar="DB.TABLE", help="Replicate only these; wildcards are % and _."
-    ),
-    click.option("--ignore-table", "ignored", multiple=True, metavar="DB.TABLE", help="Do not replicate these."),
+    table_options,
     click.option("--once", is_flag=True, help="End where the binlog ends."),
     click.option("--tolerant", is_flag=True, help="Do not stop at rows that are missing or exist already."),
     click.option("--skip", multiple=True, metavar="FILE:POSITION", help="Skip the statement at this position."),
@@ -40,11 +38,6 @@ _OPTIONS = (
     click.option("--tls-key", type=file_path, help="Its private key (PEM)."),
     click.option("--tls-any-name", is_flag=True, help="Accept a certificate of another host name."),
 )
-
-
-def mysql_options(command: Command) -> Command:
-    """Add the options of `replicate_mysql` to a command."""
-    return with_options(_OPTIONS, command)
 
 
 def _position(text: str) -> tuple[str, int]:
@@ -82,14 +75,7 @@ def replicate_mysql(url: str, directory: Path, data_memory: str, **given: Any) -
     position = given["position"]
     if position is not None and given["start"] is not None:
         raise click.UsageError("give only one of --copy, --from-now and --from")
-    with open_store(directory, data_memory, background=True, create=True) as db, bar("applied", None) as advance:
-        done = 0
-
-        def progress(rows: int, _total: int, _unit: str) -> None:
-            nonlocal done
-            advance(rows - done)
-            done = rows
-
+    with open_store(directory, data_memory, background=True, create=True) as db, reported("applied") as progress:
         options = IngestOptions(
             server_id=given["server_id"] or default_server_id(db),
             source=given["name"],

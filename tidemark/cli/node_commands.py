@@ -8,31 +8,23 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 import tidemark as tm
-from tidemark.cli.output import (
-    example,
-    json_option,
-    memory_option,
-    one_line,
-    options_given,
-    options_of,
-    print_result,
-    to_json,
-)
+from tidemark.cli.output import example, opens_store, options_given, options_of, print_result, prints, to_json
 from tidemark.cli.running import (
-    Command,
     file_path,
-    group_of,
+    heartbeat_row_option,
     logged,
     metrics_option,
-    node_options,
     node_tls,
+    option_set,
     other_sources,
     secret_of,
+    secret_option,
+    table_options,
     tls_context,
     until_signal,
-    with_options,
 )
 from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS
+from tidemark.replication.node_group.configuration import FORM, GroupConfiguration
 from tidemark.replication.node_group.view import NODE_NUMBER_MAX
 from tidemark.replication.settings.options import split_keywords
 
@@ -41,11 +33,33 @@ if TYPE_CHECKING:
     from tidemark.nodes.node_group import NodeGroup
 
 POLL_SECONDS = 0.2
+# Options of `node` that `tm.NodeGroup` takes as they are.
+_OF_NODE = ("calls", "listen", "variant", "replicas", "heartbeat_row_ms", "metrics")
+# Of every process of a node group: group, listen, secret_file, tls_cert, tls_key, tls_ca.
+_node_options = option_set(
+    click.option("--group", required=True, metavar=FORM, help="All nodes of the group; give each node the same text."),
+    click.option("--listen", metavar="HOST:PORT", help="Where to listen, if that is not its address in the group."),
+    secret_option,
+    click.option("--tls-cert", type=file_path, help="This node's certificate (PEM)."),
+    click.option("--tls-key", type=file_path, help="Its private key (PEM)."),
+    click.option("--tls-ca", type=file_path, help="CA certificate of the nodes' certificates (PEM)."),
+)
+_channel_options = option_set(
+    click.option("--source", metavar="HOST:PORT", help="Address of a source; the group becomes its replica site."),
+    click.option(
+        "--source-secret-file", type=file_path, help="The secret of the source, if it differs from that of the group."
+    ),
+    click.option("--source-tls-ca", type=file_path, help="CA certificate of the source (PEM); turns TLS on."),
+    click.option("--channel", "name", metavar="NAME", help="Name of the channel."),
+    click.option("--copy", is_flag=True, help="The first time: copy all wanted tables, then follow."),
+    table_options,
+    other_sources,
+)
 
 
 @click.command(epilog=example("tidemark arbitrator votes --group GROUP --secret-file secret --new-group"))
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
-@node_options
+@_node_options
 @click.option("--new-group", "is_new", is_flag=True, help="Begin with a new group.")
 @click.option(
     "--living",
@@ -53,8 +67,7 @@ POLL_SECONDS = 0.2
     metavar="NODE",
     help="Its disk was lost: begin with the view of this node. Make sure first that no other part of the group runs.",
 )
-@json_option
-@one_line
+@prints
 @logged
 def arbitrator(
     directory: Path,
@@ -75,8 +88,7 @@ def arbitrator(
     """
     if is_new and living is not None:
         raise click.UsageError("a group is new or exists already; give --new-group or --living, not both")
-    configuration = group_of(group)
-    secret = secret_of(secret_file)
+    configuration, secret = GroupConfiguration.parse(group), secret_of(secret_file)
     tls = node_tls(tls_cert, tls_key, tls_ca)
     with (
         until_signal() as stopped,
@@ -84,34 +96,12 @@ def arbitrator(
             directory, configuration, secret, listen=listen, tls=tls, is_new=is_new, living=living
         ) as running,
     ):
-        if as_json:
-            click.echo(to_json({"arbitrator": running.name, "tls": tls is not None}))
-        else:
-            click.echo(f"arbitrator at {running.name}{'' if tls is None else ' with TLS'}")
+        text = f"arbitrator at {running.name}{'' if tls is None else ' with TLS'}"
+        print_result({"arbitrator": running.name, "tls": tls is not None}, as_json, lambda: [text])
         while not stopped.is_set() and not running.wait(POLL_SECONDS):
             pass
         found = {"stopped": True, **running.status()}
     print_result(found, as_json, lambda: [f"stopped in view {found['view']}"])
-
-
-_CHANNEL_OPTIONS = (
-    click.option("--source", metavar="HOST:PORT", help="Address of a source; the group becomes its replica site."),
-    click.option(
-        "--source-secret-file", type=file_path, help="The secret of the source, if it differs from that of the group."
-    ),
-    click.option("--source-tls-ca", type=file_path, help="CA certificate of the source (PEM); turns TLS on."),
-    click.option("--channel", "name", metavar="NAME", help="Name of the channel."),
-    click.option("--copy", is_flag=True, help="The first time: copy all wanted tables, then follow."),
-    click.option(
-        "--table", "tables", multiple=True, metavar="DB.TABLE", help="Replicate only these; wildcards are % and _."
-    ),
-    click.option("--ignore-table", "ignored", multiple=True, metavar="DB.TABLE", help="Do not replicate these."),
-    other_sources,
-)
-
-
-def _channel_options(command: Command) -> Command:
-    return with_options(_CHANNEL_OPTIONS, command)
 
 
 def _channel(
@@ -147,7 +137,7 @@ def _channel(
 @click.command(epilog=example("tidemark node n1 --node 1 --group GROUP --secret-file secret --found"))
 @click.argument("directory", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--node", "number", type=click.IntRange(1, NODE_NUMBER_MAX), required=True, help="Number of the node.")
-@node_options
+@_node_options
 @click.option("--calls", default="127.0.0.1:0", show_default=True, metavar="HOST:PORT", help="Where it serves clients.")
 @click.option("--found", is_flag=True, help="Create the group if no node knows one; for one node, at its first start.")
 @click.option(
@@ -166,40 +156,27 @@ def _channel(
     "--stay", is_flag=True, help="On SIGTERM or SIGINT do not leave the group: the node will be back at once."
 )
 @click.option("--replicas", metavar="HOST:PORT", help="Serve this node's binlog to replica sites there.")
-@click.option(
-    "--heartbeat-row-ms",
-    type=click.IntRange(0, 3_600_000),
-    default=0,
-    help="Interval of heartbeat rows in ms; 0: none.",
-)
+@heartbeat_row_option
 @metrics_option
 @_channel_options
 @options_given("An option of the store or of the channel.")
-@memory_option
-@json_option
-@one_line
+@opens_store
 @logged
 def node(
     directory: Path,
     number: int,
     group: str,
-    listen: str | None,
     secret_file: Path | None,
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_ca: Path | None,
-    calls: str,
     found: bool,
     found_alone: bool,
-    variant: str,
     stay: bool,
-    replicas: str | None,
-    heartbeat_row_ms: int,
-    metrics: str | None,
     given: tuple[str, ...],
     data_memory: str,
     as_json: bool,
-    **of_channel: Any,
+    **more: Any,
 ) -> None:
     """Run a node until SIGTERM or SIGINT. DIRECTORY holds its store. The node joins the group by itself, and again
     after any failure.
@@ -215,24 +192,20 @@ def node(
     that. On a machine that has no compiled code yet this takes minutes.
     """
     options, own = options_of(given)
-    channel = _channel(own, of_channel, tls_cert, tls_key)
+    of_node = {name: more.pop(name) for name in _OF_NODE}
+    channel = _channel(own, more, tls_cert, tls_key)
     options = {"data_memory": data_memory, **options}
     split_keywords(options)  # refuses other names, which could be arguments of NodeGroup
     secret, tls = secret_of(secret_file), node_tls(tls_cert, tls_key, tls_ca)
     running = tm.NodeGroup(
         directory,
         number,
-        group_of(group),
+        GroupConfiguration.parse(group),
         secret,
-        calls,
-        listen=listen,
         found="alone" if found_alone else found,
         tls=tls,
-        variant=variant,
-        replicas=replicas,
-        heartbeat_row_ms=heartbeat_row_ms,
         channel=channel,
-        metrics=metrics,
+        **of_node,
         **options,
     )
     if running.metrics is not None:

@@ -9,7 +9,7 @@ import click
 from click.shell_completion import get_completion_class
 
 import tidemark as tm
-from tidemark.cli.output import example, json_option, one_line, print_result
+from tidemark.cli.output import example, print_result, prints
 from tidemark.engine.schema.types_base import counted
 
 SHELLS = ("bash", "zsh", "fish")
@@ -23,8 +23,7 @@ _VARIABLE = "_TIDEMARK_COMPLETE"
 @click.option("--seconds", default=12.0, show_default=True, help="Refresh work per round.")
 @click.option("--bulk-scale", default=1.0, show_default=True, help="TPC-H scale factor in bulk; 0 leaves it out.")
 @click.option("--seed", default=20_261_121, show_default=True)
-@json_option
-@one_line
+@prints
 def demo(folder: Path, scale: float, rounds: int, seconds: float, bulk_scale: float, seed: int, as_json: bool) -> None:
     """Load TPC-H rows, change them from four threads, kill the process, restart and check. Then do the same tables in
     bulk: load them with Spark, back them up, change them, kill the process, restore to a point in time, and compare.
@@ -90,8 +89,7 @@ def completion(ctx: click.Context, shell: str) -> None:
 
 @click.command(epilog=example("tidemark warmup", "tidemark warmup --processes 4"))
 @click.option("--processes", type=click.IntRange(min=1), help="How many compile; without it, one for each core.")
-@json_option
-@one_line
+@prints
 def warmup(processes: int | None, as_json: bool) -> None:
     """Compile all kernels that have no compiled code yet, so that no later command or program of this user compiles.
 

@@ -18,6 +18,7 @@ import tidemark as tm
 from tidemark.engine.base.ids import gci_of, micro_of
 from tidemark.engine.schema.types_base import counted
 
+Command = Callable[..., None]
 LOOK_AHEAD_ROWS = 1_000  # of a table: its columns are as wide as these rows need
 store_argument = click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -35,7 +36,7 @@ def example(*lines: str) -> str:
     return "\n".join(["\b", title, *(f"  {each}" for each in lines)])
 
 
-def one_line(function: Callable[..., None]) -> Callable[..., None]:
+def one_line(function: Command) -> Command:
     """Turn a Tidemark error into one line and exit code 1."""
 
     @wraps(function)
@@ -46,6 +47,21 @@ def one_line(function: Callable[..., None]) -> Callable[..., None]:
             raise click.ClickException(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
 
     return guarded
+
+
+def prints(command: Command) -> Command:
+    """Decorate a command that prints a result: add --json, and say an error in one line."""
+    return json_option(one_line(command))
+
+
+def opens_store(command: Command) -> Command:
+    """Decorate a command that opens a store and prints a result: add --data-memory and --json."""
+    return memory_option(prints(command))
+
+
+def reads_store(command: Command) -> Command:
+    """Decorate a command that opens a store for reading: add --read-only, --data-memory and --json."""
+    return read_only_option(opens_store(command))
 
 
 def check_exists(store: Path) -> None:
@@ -59,7 +75,7 @@ def check_exists(store: Path) -> None:
             raise no_store(files)
 
 
-def options_given(says: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def options_given(says: str) -> Callable[[Command], Command]:
     """Return the option -o NAME=VALUE, for `options_of`; `says` is its help text."""
     return click.option("-o", "--option", "given", multiple=True, metavar="NAME=VALUE", help=says)
 

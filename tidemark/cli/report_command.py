@@ -9,16 +9,7 @@ from typing import Any
 import click
 
 import tidemark as tm
-from tidemark.cli.output import (
-    example,
-    json_option,
-    memory_option,
-    one_line,
-    open_store,
-    print_result,
-    store_argument,
-    tree_lines,
-)
+from tidemark.cli.output import example, open_store, opens_store, print_result, store_argument, tree_lines
 from tidemark.cli.store_commands import ask_owner
 
 _file = click.Path(path_type=Path, dir_okay=False)
@@ -28,9 +19,7 @@ _file = click.Path(path_type=Path, dir_okay=False)
 @store_argument
 @click.option("-o", "--output", type=_file, help="Write a page (HTML) about the store to this file.")
 @click.option("--picture", type=_file, help="Draw the disk columns into this SVG or PNG file.")
-@memory_option
-@json_option
-@one_line
+@opens_store
 def report(store: Path, output: Path | None, picture: Path | None, data_memory: str, as_json: bool) -> None:
     """Show how full the pages of disk columns are: search matrix, pages by fill, map of extents.
 

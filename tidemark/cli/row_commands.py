@@ -12,13 +12,12 @@ import tidemark as tm
 from tidemark.cli.output import (
     bar,
     example,
-    json_option,
-    memory_option,
-    one_line,
     open_for_reading,
     open_store,
+    opens_store,
     print_result,
-    read_only_option,
+    reads_store,
+    reported,
     store_argument,
     table_lines,
     to_json,
@@ -49,10 +48,7 @@ def _names(text: str) -> list[str]:
 @click.option("--rowid", is_flag=True, help="Show ROWIDs.")
 @click.option("--gci64", is_flag=True, help="Show row epochs.")
 @click.option("--author", is_flag=True, help="Show row authors.")
-@read_only_option
-@memory_option
-@json_option
-@one_line
+@reads_store
 def scan(
     store: Path,
     table: str,
@@ -91,10 +87,7 @@ def scan(
 @click.argument("table")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), default=STANDARD_OUTPUT)
 @click.option("--columns", help="Comma-separated names.")
-@read_only_option
-@memory_option
-@json_option
-@one_line
+@reads_store
 def dump(
     store: Path, table: str, file: Path, columns: str | None, read_only: bool, data_memory: str, as_json: bool
 ) -> None:
@@ -149,9 +142,7 @@ def dump(
 @click.option(
     "--sweep", metavar="DIR", help="Load nothing; abort this store's loads in a directory, remove their files."
 )
-@memory_option
-@json_option
-@one_line
+@opens_store
 def load(
     store: Path,
     table: str | None,
@@ -316,16 +307,13 @@ class _Loading:
             for where in paths:
                 self._check_columns(open_source(where, self._definition))
             where = paths[0] if len(paths) == 1 else Path(f"{len(paths)} files, whose rows are counted together")
-            with bar(self._definition.name, None) as advance:
-                done = 0
+            with reported(self._definition.name) as progress:
 
-                def progress(rows: int, _: int, what: str) -> None:
-                    nonlocal done
+                def written(rows: int, total: int, what: str) -> None:
                     if what == WRITTEN:
-                        advance(rows - done)
-                        done = rows
+                        progress(rows, total, "rows")
 
-                self.rows = self._db.load(self._table, list(paths), progress=progress)
+                self.rows = self._db.load(self._table, list(paths), progress=written)
             self.transactions = 1
         except tm.LoadRefused as error:
             raise click.ClickException(_refusal(error)) from error

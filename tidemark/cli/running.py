@@ -1,4 +1,4 @@
-"""The parts shared by commands that run until a signal: secrets, TLS, signals, and options of nodes."""
+"""The parts shared by commands that run until a signal: secrets, TLS, signals, and options of channels."""
 
 from __future__ import annotations
 
@@ -14,20 +14,46 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 import tidemark as tm
+from tidemark.cli.output import Command
 from tidemark.replication.settings.options import SERVER_ID_MAX
 
 if TYPE_CHECKING:
-    from tidemark.replication.node_group.configuration import GroupConfiguration
     from tidemark.replication.wire.wire import TlsContext
 
 T = TypeVar("T")
-Command = Callable[..., None]
+
+
+def option_set(*added: Callable[[Command], Command]) -> Callable[[Command], Command]:
+    """Return a decorator that adds these options to a command, in this order."""
+
+    def decorate(command: Command) -> Command:
+        for option in reversed(added):
+            command = option(command)
+        return command
+
+    return decorate
+
+
 file_path = click.Path(path_type=Path, exists=True, dir_okay=False)
 secret_option = click.option(
     "--secret-file", type=file_path, help="A file with the secret of both sides, 16 bytes or more."
 )
 metrics_option = click.option("--metrics", metavar="HOST:PORT", help="Serve metrics there over HTTP, for Prometheus.")
-_OTHER_SOURCES = (
+heartbeat_row_option = click.option(
+    "--heartbeat-row-ms",
+    type=click.IntRange(0, 3_600_000),
+    default=0,
+    help="Interval of heartbeat rows in ms; 0: none.",
+)
+# Tables of a channel: tables, ignored.
+table_options = option_set(
+    click.option(
+        "--table", "tables", multiple=True, metavar="DB.TABLE", help="Replicate only these; wildcards are % and _."
+    ),
+    click.option("--ignore-table", "ignored", multiple=True, metavar="DB.TABLE", help="Do not replicate these."),
+)
+# Of a channel with several sources: others, failover_after_ms, heartbeat_from.
+other_sources = option_set(
     click.option(
         "--other-source",
         "others",
@@ -48,42 +74,6 @@ _OTHER_SOURCES = (
         help="Server id whose heartbeat rows are watched.",
     ),
 )
-_NODE_OPTIONS = (
-    click.option("--listen", metavar="HOST:PORT", help="Where to listen, if that is not its address in the group."),
-    secret_option,
-    click.option("--tls-cert", type=file_path, help="This node's certificate (PEM)."),
-    click.option("--tls-key", type=file_path, help="Its private key (PEM)."),
-    click.option("--tls-ca", type=file_path, help="CA certificate of the nodes' certificates (PEM)."),
-)
-
-
-def with_options(options: tuple[Callable[[Command], Command], ...], command: Command) -> Command:
-    """Return the command with these options, in this order."""
-    for option in reversed(options):
-        command = option(command)
-    return command
-
-
-def other_sources(command: Command) -> Command:
-    """Add the options of a channel with several sources: others, failover_after_ms, heartbeat_from."""
-    return with_options(_OTHER_SOURCES, command)
-
-
-def node_options(command: Command) -> Command:
-    """Add the options of every process of a node group: group, listen, secret_file, tls_cert, tls_key, tls_ca."""
-    from tidemark.replication.node_group.configuration import FORM
-
-    group = click.option(
-        "--group", required=True, metavar=FORM, help="All nodes of the group; give each node the same text."
-    )
-    return with_options((group, *_NODE_OPTIONS), command)
-
-
-def group_of(text: str) -> GroupConfiguration:
-    """Return the group that --group names. Raises: SchemaInvalid."""
-    from tidemark.replication.node_group.configuration import GroupConfiguration
-
-    return GroupConfiguration.parse(text)
 
 
 def node_tls(

@@ -14,15 +14,14 @@ from tidemark.cli.output import (
     attach,
     attach_locked,
     example,
-    json_option,
-    memory_option,
-    one_line,
     open_for_reading,
     open_store,
+    opens_store,
     options_given,
     options_of,
     print_result,
-    read_only_option,
+    prints,
+    reads_store,
     reported,
     store_argument,
     table_lines,
@@ -56,8 +55,7 @@ def ask_owner(store: Path, command: str, locked: tm.Locked, **arguments: Any) ->
 @click.command(epilog=example("tidemark init shop", "tidemark init shop -o redo_log='64 MiB' -o undo_log='64 MiB'"))
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 @options_given("An option of the store.")
-@json_option
-@one_line
+@prints
 def init(directory: Path, given: tuple[str, ...], as_json: bool) -> None:
     """Make a store in DIR, which is missing or empty.
 
@@ -79,8 +77,7 @@ def init(directory: Path, given: tuple[str, ...], as_json: bool) -> None:
 
 @click.command(epilog=example("tidemark info shop"))
 @store_argument
-@json_option
-@one_line
+@prints
 def info(store: Path, as_json: bool) -> None:
     """Show how a store was created and what its files hold. Reads only, also while the store is open."""
     from tidemark.engine.files.directory import PosixFiles
@@ -91,8 +88,8 @@ def info(store: Path, as_json: bool) -> None:
 
 
 def _info(files: PosixFiles) -> dict[str, Any]:
+    from tidemark.engine.sealed import FORMAT_FINGERPRINT
     from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
-    from tidemark.format_document import fingerprint
     from tidemark.recovery.verification.log_listing import StoreListing
 
     listing = StoreListing(files)
@@ -106,7 +103,7 @@ def _info(files: PosixFiles) -> dict[str, Any]:
             "id": sysfile.store.hex(),
             "created": made.isoformat(timespec="seconds"),
             "format": FORMAT_VERSION,
-            "fingerprint": fingerprint(),
+            "fingerprint": FORMAT_FINGERPRINT,
             "incarnation": sysfile.incarnation,
             "open_in_process": files.holder(),
         },
@@ -210,10 +207,7 @@ def _table_rows(tables: Mapping[str, Mapping[str, Any]], system: bool) -> list[d
 @click.command(epilog=example("tidemark tables shop --system"))
 @store_argument
 @click.option("--system", is_flag=True, help="Include system tables.")
-@read_only_option
-@memory_option
-@json_option
-@one_line
+@reads_store
 def tables(store: Path, system: bool, read_only: bool, data_memory: str, as_json: bool) -> None:
     """List the tables: id, type, state, logging, database, name, rows.
 
@@ -254,10 +248,7 @@ def _owners_tables(store: Path, data_memory: str, locked: tm.Locked) -> dict[str
 @click.command(epilog=example("tidemark partitions shop test.item"))
 @store_argument
 @click.argument("table")
-@read_only_option
-@memory_option
-@json_option
-@one_line
+@reads_store
 def partitions(store: Path, table: str, read_only: bool, data_memory: str, as_json: bool) -> None:
     """List the partitions of TABLE: name, fragment number, bound or values, rows.
 
@@ -278,9 +269,7 @@ def _shown_bound(value: Any) -> Any:
 # --- status and local checkpoints -----------------------------------------------------------------
 @click.command(epilog=example("tidemark status shop --json"))
 @store_argument
-@memory_option
-@json_option
-@one_line
+@opens_store
 def status(store: Path, data_memory: str, as_json: bool) -> None:
     """Print every counter, of the process that has the store open, or after restarting the store. A running node of a
     group first shows the group as it knows it: view, members, primary, lag, copies, channel.
@@ -330,9 +319,7 @@ def _status_of_node(store: Path) -> Any:
 
 @click.command(epilog=example("tidemark checkpoint shop"))
 @store_argument
-@memory_option
-@json_option
-@one_line
+@opens_store
 def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
     """Make a local checkpoint. If another process has the store open, that process makes it."""
     try:
@@ -346,8 +333,7 @@ def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
 @click.command(epilog=example("tidemark kill shop 0x10000000003", "tidemark kill shop 127.0.0.1:51958"))
 @store_argument
 @click.argument("target", metavar="TXID|HOST:PORT")
-@json_option
-@one_line
+@prints
 def kill(store: Path, target: str, as_json: bool) -> None:
     """Roll back an open transaction of the process that has the store open, or end the link of a client.
 
@@ -379,9 +365,7 @@ def kill(store: Path, target: str, as_json: bool) -> None:
     metavar="STORE SERVER_ID",
     help="With --replication: the other side of a pair.",
 )
-@memory_option
-@json_option
-@one_line
+@opens_store
 def check(
     store: Path,
     replication: bool,

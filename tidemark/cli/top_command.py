@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import tidemark as tm
-from tidemark.cli.output import check_exists, example, json_option, one_line, print_result, store_argument
+from tidemark.cli.output import check_exists, example, print_result, prints, store_argument
 from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ BAR_CHARACTERS = 20
     "--every", type=click.FloatRange(0.1, 3_600), default=1.0, show_default=True, help="Seconds between two samples."
 )
 @click.option("--once", is_flag=True, help="Print one sample, over one interval, and end.")
-@json_option
-@one_line
+@prints
 def top(store: Path, every: float, once: bool, as_json: bool) -> None:
     """Watch a store that another process has open: commits, log, epochs, local checkpoint, page cache, channels.
 

@@ -7,6 +7,7 @@ is missing, as that of a binlog in a store without one, is left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
 from tidemark.engine.base.errors import Unsupported
@@ -39,7 +40,11 @@ class Metric(NamedTuple):
 
 
 def _at(path: str) -> Reader:
-    """Return a reader of one place in `status()`."""
+    """Return a reader of one place in `status()`. Past a `*` it is a place in each value of a mapping, by its key."""
+    outer, star, inner = path.partition(".*.")
+    if star:
+        values, value = _at(outer), _at(inner)
+        return lambda status: {key: value(each) for key, each in (values(status) or {}).items()}
 
     def read(status: Any) -> Any:
         for key in path.split("."):
@@ -47,12 +52,6 @@ def _at(path: str) -> Reader:
         return status
 
     return read
-
-
-def _each(path: str, inner: str) -> Reader:
-    """Return a reader of one place in each value of a mapping, by its key."""
-    values, value = _at(path), _at(inner)
-    return lambda status: {key: value(each) for key, each in (values(status) or {}).items()}
 
 
 def _rows(status: Status) -> dict[str, int]:
@@ -65,162 +64,74 @@ def _conflicts(status: Status) -> dict[str, int] | None:
     return variables and {each.name: variables[shown_name(BY_NAME[each.counter])] for each in FUNCTIONS}
 
 
+def _metric(
+    kind: Literal["counter", "gauge", "histogram"], name: str, meaning: str, read: str | Reader, label: str = ""
+) -> Metric:
+    """Return a metric. name: without `tidemark_`. read: the place of its value in `status()`, or its reader."""
+    return Metric(f"tidemark_{name}", kind, meaning, _at(read) if isinstance(read, str) else read, label)
+
+
+_counter, _gauge, _histogram = partial(_metric, "counter"), partial(_metric, "gauge"), partial(_metric, "histogram")
+
 METRICS = (
-    Metric(
-        "tidemark_open",
-        "gauge",
+    _gauge(
+        "open",
         "1 while the store is open, 0 after it has failed or was closed",
         lambda status: int(_at("store.state")(status) == "open"),
     ),
-    Metric("tidemark_incarnation", "gauge", "Openings of the store so far", _at("store.incarnation")),
-    Metric("tidemark_epoch", "gauge", "Epoch of commits now", _at("epoch.current")),
-    Metric("tidemark_epoch_closed", "gauge", "Newest closed epoch", _at("epoch.newest_closed")),
-    Metric(
-        "tidemark_commits_total",
-        "counter",
-        "Transactions with changes that are durable in the REDO log",
-        _at("log.transactions_written"),
+    _gauge("incarnation", "Openings of the store so far", "store.incarnation"),
+    _gauge("epoch", "Epoch of commits now", "epoch.current"),
+    _gauge("epoch_closed", "Newest closed epoch", "epoch.newest_closed"),
+    _counter("commits_total", "Transactions with changes that are durable in the REDO log", "log.transactions_written"),
+    _histogram("commit_seconds", "Time of commits that wait for the disk", "transactions.commit_seconds"),
+    _gauge("transactions_open", "Open transactions", "transactions.open"),
+    _counter("lock_waits_total", "Waits for row locks", "locks.waits"),
+    _counter("lock_timeouts_total", "Waits for row locks that ended with LockTimeout", "locks.timeouts"),
+    _counter("deadlocks_total", "Transactions rolled back by a deadlock", "locks.deadlocks"),
+    _gauge("lock_waiters", "Transactions that wait for a row lock now", "locks.waiting"),
+    _counter("log_written_bytes_total", "Bytes written to the REDO log", "log.bytes_written"),
+    _counter("log_writes_total", "Writes of the REDO log, each with a sync", "log.batches_written"),
+    _histogram("log_sync_seconds", "Time of a write of the REDO log with its sync", "log.sync_seconds"),
+    _gauge("log_used_bytes", "Bytes of the REDO log that are needed", "log.used_bytes"),
+    _gauge("log_capacity_bytes", "Size of the REDO log", "log.capacity_bytes"),
+    _counter("local_checkpoints_total", "Local checkpoints since the opening", "lcp.completed"),
+    _counter("local_checkpoints_abandoned_total", "Local checkpoints abandoned since the opening", "lcp.abandoned"),
+    _histogram("local_checkpoint_seconds", "Time of a local checkpoint", "lcp.run_seconds"),
+    _gauge("data_memory_bytes", "Memory for rows and indexes (`data_memory`)", "memory.data_memory_bytes"),
+    _gauge("data_memory_used_bytes", "Memory in use by rows and indexes", "memory.used_bytes"),
+    _gauge("snapshots_open", "Open snapshots", "snapshots.open"),
+    _gauge("snapshot_memory_used_bytes", "Memory in use by old rows for snapshots", "snapshots.used_bytes"),
+    _counter("snapshots_dropped_total", "Snapshots dropped because `snapshot_memory` was full", "snapshots.dropped"),
+    _gauge("tables", "Tables, those of the system included", lambda status: len(status["tables"])),
+    _gauge("table_rows", f"Rows, of the {TABLES_MAX} tables with the most rows", _rows, "table"),
+    _counter("page_hits_total", "Disk pages found in memory, by page size", "disk.page_buffer.*.hits", "page_bytes"),
+    _counter(
+        "page_misses_total", "Disk pages not found in memory, by page size", "disk.page_buffer.*.misses", "page_bytes"
     ),
-    Metric(
-        "tidemark_commit_seconds",
-        "histogram",
-        "Time of commits that wait for the disk",
-        _at("transactions.commit_seconds"),
-    ),
-    Metric("tidemark_transactions_open", "gauge", "Open transactions", _at("transactions.open")),
-    Metric("tidemark_lock_waits_total", "counter", "Waits for row locks", _at("locks.waits")),
-    Metric(
-        "tidemark_lock_timeouts_total",
-        "counter",
-        "Waits for row locks that ended with LockTimeout",
-        _at("locks.timeouts"),
-    ),
-    Metric("tidemark_deadlocks_total", "counter", "Transactions rolled back by a deadlock", _at("locks.deadlocks")),
-    Metric("tidemark_lock_waiters", "gauge", "Transactions that wait for a row lock now", _at("locks.waiting")),
-    Metric("tidemark_log_written_bytes_total", "counter", "Bytes written to the REDO log", _at("log.bytes_written")),
-    Metric(
-        "tidemark_log_writes_total", "counter", "Writes of the REDO log, each with a sync", _at("log.batches_written")
-    ),
-    Metric(
-        "tidemark_log_sync_seconds",
-        "histogram",
-        "Time of a write of the REDO log with its sync",
-        _at("log.sync_seconds"),
-    ),
-    Metric("tidemark_log_used_bytes", "gauge", "Bytes of the REDO log that are needed", _at("log.used_bytes")),
-    Metric("tidemark_log_capacity_bytes", "gauge", "Size of the REDO log", _at("log.capacity_bytes")),
-    Metric("tidemark_local_checkpoints_total", "counter", "Local checkpoints since the opening", _at("lcp.completed")),
-    Metric(
-        "tidemark_local_checkpoints_abandoned_total",
-        "counter",
-        "Local checkpoints abandoned since the opening",
-        _at("lcp.abandoned"),
-    ),
-    Metric("tidemark_local_checkpoint_seconds", "histogram", "Time of a local checkpoint", _at("lcp.run_seconds")),
-    Metric(
-        "tidemark_data_memory_bytes",
-        "gauge",
-        "Memory for rows and indexes (`data_memory`)",
-        _at("memory.data_memory_bytes"),
-    ),
-    Metric("tidemark_data_memory_used_bytes", "gauge", "Memory in use by rows and indexes", _at("memory.used_bytes")),
-    Metric("tidemark_snapshots_open", "gauge", "Open snapshots", _at("snapshots.open")),
-    Metric(
-        "tidemark_snapshot_memory_used_bytes",
-        "gauge",
-        "Memory in use by old rows for snapshots",
-        _at("snapshots.used_bytes"),
-    ),
-    Metric(
-        "tidemark_snapshots_dropped_total",
-        "counter",
-        "Snapshots dropped because `snapshot_memory` was full",
-        _at("snapshots.dropped"),
-    ),
-    Metric("tidemark_tables", "gauge", "Tables, those of the system included", lambda status: len(status["tables"])),
-    Metric("tidemark_table_rows", "gauge", f"Rows, of the {TABLES_MAX} tables with the most rows", _rows, "table"),
-    Metric(
-        "tidemark_page_hits_total",
-        "counter",
-        "Disk pages found in memory, by page size",
-        _each("disk.page_buffer", "hits"),
-        "page_bytes",
-    ),
-    Metric(
-        "tidemark_page_misses_total",
-        "counter",
-        "Disk pages not found in memory, by page size",
-        _each("disk.page_buffer", "misses"),
-        "page_bytes",
-    ),
-    Metric(
-        "tidemark_page_writes_total",
-        "counter",
-        "Disk pages written, by page size",
-        _each("disk.page_buffer", "pages_written"),
-        "page_bytes",
-    ),
-    Metric(
-        "tidemark_tablespace_extents", "gauge", "Extents of a tablespace", _each("tablespaces", "extents"), "tablespace"
-    ),
-    Metric(
-        "tidemark_tablespace_free_extents",
-        "gauge",
-        "Free extents of a tablespace",
-        _each("tablespaces", "free_extents"),
-        "tablespace",
-    ),
-    Metric("tidemark_binlog_epochs_total", "counter", "Epochs written to the binlog", _at("binlog.epochs")),
-    Metric("tidemark_binlog_rows_total", "counter", "Rows written to the binlog", _at("binlog.rows")),
-    Metric(
-        "tidemark_binlog_epoch",
-        "gauge",
-        "Newest epoch that the binlog has handled",
-        _at("binlog.latest_handled_binlog_epoch"),
-    ),
-    Metric(
-        "tidemark_archive_missing_bytes",
-        "gauge",
-        "Bytes of the log that the archive lacks",
-        _at("archive.lag_bytes"),
-    ),
-    Metric("tidemark_archive_failures_total", "counter", "Failed steps of the archive", _at("archive.failures")),
-    Metric(
-        "tidemark_source_lag_seconds",
-        "gauge",
+    _counter("page_writes_total", "Disk pages written, by page size", "disk.page_buffer.*.pages_written", "page_bytes"),
+    _gauge("tablespace_extents", "Extents of a tablespace", "tablespaces.*.extents", "tablespace"),
+    _gauge("tablespace_free_extents", "Free extents of a tablespace", "tablespaces.*.free_extents", "tablespace"),
+    _counter("binlog_epochs_total", "Epochs written to the binlog", "binlog.epochs"),
+    _counter("binlog_rows_total", "Rows written to the binlog", "binlog.rows"),
+    _gauge("binlog_epoch", "Newest epoch that the binlog has handled", "binlog.latest_handled_binlog_epoch"),
+    _gauge("archive_missing_bytes", "Bytes of the log that the archive lacks", "archive.lag_bytes"),
+    _counter("archive_failures_total", "Failed steps of the archive", "archive.failures"),
+    _gauge(
+        "source_lag_seconds",
         "At a source: age of its oldest epoch that is not confirmed",
-        _each("replication.lag", "lag_seconds"),
+        "replication.lag.*.lag_seconds",
         "target",
     ),
-    Metric(
-        "tidemark_source_lag_epochs",
-        "gauge",
-        "At a source: epochs that are not confirmed",
-        _each("replication.lag", "lag_epochs"),
-        "target",
-    ),
-    Metric(
-        "tidemark_replication_lag_seconds",
-        "histogram",
+    _gauge("source_lag_epochs", "At a source: epochs that are not confirmed", "replication.lag.*.lag_epochs", "target"),
+    _histogram(
+        "replication_lag_seconds",
         "At a replica: time from the commit at the source until it was applied, by both clocks",
-        _each("replication.channels", "applied_seconds"),
+        "replication.channels.*.applied_seconds",
         "channel",
     ),
-    Metric(
-        "tidemark_channel_applied_total",
-        "counter",
-        "Transactions applied by a channel",
-        _each("replication.channels", "applied"),
-        "channel",
-    ),
-    Metric(
-        "tidemark_channel_waiting_epochs",
-        "gauge",
-        "Epochs received and not applied",
-        _each("replication.channels", "lag.epochs"),
-        "channel",
-    ),
-    Metric("tidemark_conflicts_total", "counter", "Rows that a conflict function refused", _conflicts, "function"),
+    _counter("channel_applied_total", "Transactions applied by a channel", "replication.channels.*.applied", "channel"),
+    _gauge("channel_waiting_epochs", "Epochs received and not applied", "replication.channels.*.lag.epochs", "channel"),
+    _counter("conflicts_total", "Rows that a conflict function refused", _conflicts, "function"),
 )
 
 

@@ -92,7 +92,7 @@ class _Counts:
 
     def status(self) -> dict[str, Any]:
         found = self._db.status()
-        self._db.parts.store.secure_counts()
+        self._db.parts.store.resources.secure_counts()
         return found
 
 

@@ -265,7 +265,7 @@ class Executor:
 
     def _secure(self) -> None:
         """Return when no crash takes back what was visible here before."""
-        self._db.parts.store.secure_reads()
+        self._db.parts.store.resources.secure_reads()
 
     def _open(self) -> Transaction:
         if self._txn is None:
@@ -355,7 +355,7 @@ class Executor:
         if method not in OF_STORE:
             raise FrameRejected(f"a store has no call {method!r}")
         found = getattr(self._db, method)(*arguments, **named)
-        self._db.parts.store.secure_counts()
+        self._db.parts.store.resources.secure_counts()
         return found
 
     def _final_outcome(self, txid: int) -> str:
@@ -374,7 +374,7 @@ class Executor:
         return self._read(lambda: self._db[table].definition, self._of_schema)
 
     def _of_schema(self, _found: object) -> int:
-        return self._db.parts.store.schema_epoch
+        return self._db.parts.store.schema.epoch
 
     def _length(self, table: str) -> int:
         return self._read(lambda: len(self._db[table]))

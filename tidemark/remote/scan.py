@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from tidemark.calls import has_calls_of
@@ -10,7 +10,7 @@ from tidemark.derived import described, forwarded
 from tidemark.engine.base.errors import Error
 from tidemark.engine.rows.column_output import python_values
 from tidemark.engine.rows.row import row_class
-from tidemark.scans import ByIndex, Progress, Scan, ScanForms
+from tidemark.scans import Scan, ScanAsked, ScanForms
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -18,12 +18,6 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
 
 Ask = Callable[..., Any]
-
-
-def scan_arguments(by: ByIndex, **others: Any) -> dict[str, Any]:
-    """Return the arguments of `scan` in the other process. Raises: as `ByIndex.check`."""
-    by.check()
-    return {**others, "index": by.name, **{name: getattr(by, name) for name in ("lower", "upper", "prefix", "reverse")}}
 
 
 @has_calls_of("remote scan")
@@ -50,29 +44,28 @@ class RemoteScan(ScanForms):
     def __init__(
         self,
         table: str,
-        named: Mapping[str, Any],
+        asked: ScanAsked,
         ask: Ask,
         of: bool | str,
-        progress: Progress | None,
         definition: Callable[[str], TableDefinition] | None = None,
         close: Callable[[], None] = lambda: None,
     ) -> None:
-        """named: the arguments of `Scan`. ask: makes one call over the link of the scan. of: whether it is of the
-        transaction of the link; `OF_SNAPSHOT`: of its snapshot. close: called when the scan has been read to its end or
-        is abandoned.
+        """ask: makes one call over the link of the scan. of: whether it is of the transaction of the link;
+        `OF_SNAPSHOT`: of its snapshot. close: called when the scan has been read to its end or is abandoned. Raises: as
+        `ScanAsked.check`.
         """
+        asked.check()
         self._table = table
-        self._named = dict(named)
+        self._asked = asked
         self._ask = ask
         self._of = of
-        self._progress = progress
         self._definition = definition
         self._close = close
         self._schema: pa.Schema | None = None
 
     def _open(self) -> int:
         """Begin the scan in the other process; return its number."""
-        number, empty = self._ask("scan", self._table, self._of, self._named)
+        number, empty = self._ask("scan", self._table, self._of, self._asked.given())
         self._schema = empty.schema
         return int(number)
 
@@ -90,8 +83,8 @@ class RemoteScan(ScanForms):
                 for batch in page.to_batches():
                     done += batch.num_rows
                     yield batch
-                    if self._progress is not None:
-                        self._progress(done, -1, "rows")
+                    if self._asked.progress is not None:
+                        self._asked.progress(done, -1, "rows")
             is_read = True
         finally:
             self._end(number, is_read)
@@ -106,8 +99,7 @@ class RemoteScan(ScanForms):
             self._close()
 
     def __repr__(self) -> str:
-        said = [f"{name}={value!r}" for name, value in self._named.items() if value is not None and value is not False]
-        return f"<tidemark scan of {self._table} of another process{': ' if said else ''}{', '.join(said)}>"
+        return self._asked.text(f"{self._table} of another process")
 
     def __iter__(self) -> Iterator[Any]:
         make = row_class(tuple(self.schema().names))._make
@@ -120,7 +112,7 @@ class RemoteScan(ScanForms):
     def _forward(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
         """Compute an aggregate, or explain the scan, in the other process."""
         try:
-            return self._ask("of_scan", self._table, self._of, self._named, method, arguments, named)
+            return self._ask("of_scan", self._table, self._of, self._asked.given(), method, arguments, named)
         finally:
             self._close()
 

@@ -33,7 +33,7 @@ class Alone:
 
     def shown(self, token: int, epoch: int) -> None:
         """Every row may be shown when it is as durable as its commit promises."""
-        self._db.parts.store.secure_reads(epoch)
+        self._db.parts.store.resources.secure_reads(epoch)
 
     def writing(self) -> None:
         """Every change is allowed."""

@@ -12,14 +12,14 @@ from tidemark.engine.base.errors import Error, PeerError, SnapshotClosed
 from tidemark.engine.schema.names import is_system_table, names_one_of
 from tidemark.remote.executor import OF_SNAPSHOT
 from tidemark.remote.keys import with_sent_keys
-from tidemark.remote.scan import RemoteScan, scan_arguments
+from tidemark.remote.scan import RemoteScan
 from tidemark.snapshot import Snapshot, SnapshotTable
 from tidemark.table_reads import TableReads
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.remote.links import Links
-    from tidemark.scans import ByIndex
+    from tidemark.scans import ScanAsked
 
 
 @has_calls_of("remote snapshot")
@@ -131,11 +131,8 @@ class RemoteSnapshotTable(TableReads):
     get_many = forwarded(SnapshotTable.get_many)
     # end of calls
 
-    def _scan(  # type: ignore[override]  # it has the calls of a Scan
-        self, columns: Any, limit: Any, partitions: Any, where: Any, by: ByIndex, progress: Any
-    ) -> RemoteScan:
-        named = scan_arguments(by, columns=columns, limit=limit, partitions=partitions, where=where)
-        return RemoteScan(self.name, named, self._snapshot._ask, OF_SNAPSHOT, progress, lambda name: self._definition)
+    def _scan(self, asked: ScanAsked) -> RemoteScan:  # type: ignore[override]  # it has the calls of a Scan
+        return RemoteScan(self.name, asked, self._snapshot._ask, OF_SNAPSHOT, lambda name: self._definition)
 
     def __len__(self) -> int:
         return int(self._forward("length", [], {}))

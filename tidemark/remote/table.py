@@ -10,7 +10,7 @@ from tidemark.derived import forwarded
 from tidemark.handles import TableHandle
 from tidemark.remote.executor import CHANGING
 from tidemark.remote.keys import with_sent_keys
-from tidemark.remote.scan import RemoteScan, scan_arguments
+from tidemark.remote.scan import RemoteScan
 from tidemark.table_reads import WritableTable
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidemark.remote.links import Address, Links
     from tidemark.remote.transaction import RemoteTransaction
     from tidemark.replication.calls.conversation import CallLink
-    from tidemark.scans import ByIndex
+    from tidemark.scans import ScanAsked
 
 
 @has_calls_of("remote table")
@@ -83,12 +83,9 @@ class RemoteTable(WritableTable):
     partitions = forwarded(TableHandle.partitions)
     # end of calls
 
-    def _scan(  # type: ignore[override]  # it has the calls of a Scan
-        self, columns: Any, limit: Any, partitions: Any, where: Any, by: ByIndex, progress: Any
-    ) -> RemoteScan:
+    def _scan(self, asked: ScanAsked) -> RemoteScan:  # type: ignore[override]  # it has the calls of a Scan
         reader = _Reader(self._links)
-        named = scan_arguments(by, columns=columns, limit=limit, partitions=partitions, where=where)
-        return RemoteScan(self.name, named, reader.ask, False, progress, lambda name: self.definition, reader.close)
+        return RemoteScan(self.name, asked, reader.ask, False, lambda name: self.definition, reader.close)
 
     def __len__(self) -> int:
         return int(self._links.read(["length", self.name]))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Self
 
 from tidemark.calls import has_calls_of
-from tidemark.derived import P, R, described, forwarded, of_table
+from tidemark.derived import P, R, described, forwarded
 from tidemark.engine.base.errors import (
     CommitUnanswered,
     Error,
@@ -26,10 +26,9 @@ from tidemark.engine.base.errors import (
 from tidemark.engine.rows.column_input import to_columns
 from tidemark.remote.executor import FINAL_OUTCOME, OPEN
 from tidemark.remote.keys import with_sent_keys
-from tidemark.remote.scan import RemoteScan, scan_arguments
-from tidemark.scans import ByIndex, Progress
-from tidemark.session import READ_COMMITTED, Isolation, Lock, Transaction, check_lock, is_own_view
-from tidemark.table_reads import TableReads
+from tidemark.remote.scan import RemoteScan
+from tidemark.scans import Progress, ScanAsked
+from tidemark.session import READ_COMMITTED, Isolation, Transaction, TransactionReads, is_own_view
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
@@ -51,7 +50,7 @@ def batched(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
 
 
 @has_calls_of("remote transaction")
-class RemoteTransaction:
+class RemoteTransaction(TransactionReads[RemoteScan]):
     """An open transaction of another process, with the calls of `Transaction`, for the thread that began it.
 
     A call raises what that of `Transaction` raises. A `Rejected` error leaves the transaction open and as it was before
@@ -270,41 +269,8 @@ class RemoteTransaction:
     delete_where = forwarded(Transaction.delete_where)
     get = forwarded(Transaction.get)
     get_many = forwarded(Transaction.get_many)
-    explain = of_table(TableReads.explain)
-    count = of_table(TableReads.count)
-    sum = of_table(TableReads.sum)
-    min = of_table(TableReads.min)
-    max = of_table(TableReads.max)
-    mean = of_table(TableReads.mean)
-    aggregate = of_table(TableReads.aggregate)
-    to_arrow = of_table(TableReads.to_arrow)
-    to_pandas = of_table(TableReads.to_pandas)
-    to_polars = of_table(TableReads.to_polars)
-    to_numpy = of_table(TableReads.to_numpy)
     # end of calls
 
-    @described(Transaction.scan)
-    def scan(
-        self,
-        table: str,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-        lock: Lock = None,
-        partitions: Sequence[str] | None = None,
-        where: Any = None,
-        *,
-        index: str | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        prefix: Any = None,
-        reverse: bool = False,
-        progress: Progress | None = None,
-        skip_locked: bool = False,
-    ) -> RemoteScan:
-        check_lock(lock, skip_locked)
+    def _scan(self, table: str, asked: ScanAsked) -> RemoteScan:
         self._check()
-        by = ByIndex(index, lower, upper, prefix, reverse)
-        named = scan_arguments(by, columns=columns, limit=limit, lock=lock, partitions=partitions, where=where)
-        if skip_locked:  # an older version of the other process does not know it
-            named["skip_locked"] = True
-        return RemoteScan(table, named, self._ask, True, progress)
+        return RemoteScan(table, asked, self._ask, True)

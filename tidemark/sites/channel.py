@@ -314,7 +314,7 @@ class Channel(Closable):
     def _has_tables(self) -> bool:
         """Whether the replica has any table that the channel applies."""
         taken = Filter.of((), self._options.replicate_do, self._options.replicate_ignore)
-        names = (name for name in self._own.store.tables if name != HEARTBEAT and not is_system_table(name))
+        names = (name for name in self._own.store.tables.by_name if name != HEARTBEAT and not is_system_table(name))
         return any(map(taken.takes_table, names))
 
     def _learn(self, received: Settings) -> None:

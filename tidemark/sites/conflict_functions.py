@@ -35,7 +35,7 @@ def set_conflict_function(
 ) -> None:
     """See `Database.set_conflict_function`. make: creates a table."""
     store, binlog = endpoint.store, endpoint.binlog
-    definition = store.table(table).definition
+    definition = store.tables.named(table).definition
     if is_system_table(definition.name):
         raise SchemaInvalid(f"{definition.name} has no conflict function; name a table of rows", table=definition.name)
     server_id = endpoint.settings.server_id
@@ -48,7 +48,7 @@ def set_conflict_function(
     spec = None if function is None else spec_of(definition, function)
     database, _, name = definition.name.partition(".")
     row = ReplicationRow(database, name, server_id, FULL_USE_UPDATE, spec)
-    known = {each: found.definition for each, found in list(store.tables.items())}
+    known = {each: found.definition for each, found in list(store.tables.by_name.items())}
     made = [] if NDB_REPLICATION in known else [NDB_REPLICATION_TABLE]
     recorded = exceptions_of(definition.name, known)
     if recorded is None and exceptions:
@@ -130,13 +130,13 @@ def _write(endpoint: Endpoint, row: ReplicationRow) -> None:
         "binlog_type": row.binlog_type,
         "conflict_fn": None if row.conflict_fn is None else _bytes(row.conflict_fn),
     }
-    with endpoint.store.begin(kind=Transaction) as txn:
+    with endpoint.store.transactions.begin(kind=Transaction) as txn:
         if exact:
             txn.update(NDB_REPLICATION, key, changes)
         else:
             txn.insert(NDB_REPLICATION, dict(zip(("db", "table_name", "server_id"), key, strict=True)) | changes)
     rows = [*(each for each in rows if each not in exact), row]
-    for name in list(endpoint.store.tables):
+    for name in list(endpoint.store.tables.by_name):
         if is_system_table(name) or name == f"{row.database}.{row.table}":
             continue
         if find_row(rows, *name.partition(".")[::2], row.server_id).row is row:

@@ -175,7 +175,7 @@ def index_problems(db: Any, table: str) -> list[str]:
     """Each index leads to the rows of a full scan, sorted by its columns, NULLs first; backwards too."""
     rows = [tuple(row) for row in db[table].scan()]
     # Entries of a dropped range are kept as long as a local checkpoint, say, may look at its rows.
-    is_kept = db.parts.store.has_dropped_fragments(db.parts.store.table(table))
+    is_kept = db.parts.store.users.has_dropped_fragments(db.parts.store.tables.named(table))
     for index in db.indexes(table):
         places = [db[table].definition.position(name) for name in index["columns"]]
         if index["unique"]:
@@ -225,8 +225,8 @@ def leftovers(db: Any) -> list[str]:
     rows_turn = nullcontext() if db.binlog is None else db.binlog.rows.turn
     with db.parts.clockwork.lcp_turn, rows_turn:
         kept = {
-            "dropped tables and partitions": len(store.dropped),
-            "pins": len(store.pins),
+            "dropped tables and partitions": len(store.users.dropped),
+            "pins": len(store.users.pins),
             "open transactions": len(store.locks.by_slot),
             "shared locks": len(store.locks.shared),
             "waiters for locks": len(store.locks.waiting),

@@ -83,7 +83,7 @@ def _check_nothing_in_doubt(world: World) -> None:
     """
     primary = world.sites[PRIMARY]
     confirmed = primary.channels[SECONDARY].applier.inner.applier.mre.value
-    for batch in scan(primary.db.parts.store.table(MAIN), None):
+    for batch in scan(primary.db.parts.store.tables.named(MAIN), None):
         for epoch, author in zip(batch.epochs().tolist(), batch.authors().tolist(), strict=True):
             if author == 0 and epoch > confirmed:
                 world.break_promise(

@@ -284,7 +284,7 @@ class SimulatedSite:
         )
         if len(self.world.sites) > 2:
             self.ever |= {row[0] for row in rows_of(self.db, JOURNAL)}
-        if self.db.parts.store.waits_for_disk:
+        if self.db.parts.store.resources.waits_for_disk:
             self.durable[source] = applied.epoch
 
     def rows_to_keep(self) -> Rows:

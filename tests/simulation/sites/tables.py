@@ -75,7 +75,7 @@ def rows_of(db: Any, name: str) -> list[tuple[Any, ...]]:
 
 def own_rows(db: Any, name: str) -> Rows:
     """Return the rows whose last change was made here."""
-    table = db.parts.store.table(name)
+    table = db.parts.store.tables.named(name)
     found = [
         tuple(table.format.decode_row(batch.entries.data.cast("B"), int(offset)))
         for batch in scan(table, None)

@@ -145,7 +145,7 @@ class Work:
         self._doubtful = None
         self.done.append(done)
         world.tally.add("transactions")
-        if db.parts.store.waits_for_disk:
+        if db.parts.store.resources.waits_for_disk:
             self.is_durable_now()
 
     def _change(self, txn: Any, change: Change) -> None:

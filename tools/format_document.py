@@ -1,4 +1,4 @@
-"""Generate `docs/format.md` from the dtypes: `python -m tidemark.format_document [--write | --check]`.
+"""Generate `docs/format.md` from the dtypes: `python -m tools.format_document [--write | --check]`.
 
 Tables between markers are generated; the prose around them is written by hand. A field without a note, or a document
 that differs, is an error, so the document always agrees with the code.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,6 @@ import numpy as np
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.disk import disk_layout as disk
 from tidemark.engine.disk.disk_layout import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
-from tidemark.engine.files.directory import PosixFiles
-from tidemark.engine.files.protocol import Files
 from tidemark.engine.log import redo_layout as redo
 from tidemark.engine.log.group_layout import GROUP
 from tidemark.engine.log.load_layout import LOAD_MANIFEST
@@ -26,10 +25,10 @@ from tidemark.engine.rows.lcp_layout import LCP_BLOCK, LCP_CONTROL
 from tidemark.engine.schema import row_layout as row
 from tidemark.engine.schema.catalog_layout import CATALOG_SEAL, CATALOG_VALUE
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION, SEAL
-from tidemark.format_notes import NOTES, bit_fields, constants
 from tidemark.recovery.system_restart.sysfile_layout import SYSFILE
 from tidemark.replication.binlog import binlog_layout as binlog
 from tidemark.replication.node_group.view_layout import VIEW
+from tools.format_notes import NOTES, bit_fields, constants
 
 STRUCTURES: dict[str, np.dtype[Any]] = {
     "seal": SEAL,
@@ -51,8 +50,7 @@ STRUCTURES: dict[str, np.dtype[Any]] = {
     "view": VIEW,
     **binlog.STRUCTURES,
 }
-FOLDER = "docs"
-NAME = "format.md"
+DOCUMENT = Path(__file__).resolve().parents[1] / "docs" / "format.md"
 
 
 def structure_table(name: str) -> list[str]:
@@ -65,7 +63,7 @@ def structure_table(name: str) -> list[str]:
         kind, offset = layout.fields[field][:2]  # type: ignore[index]
         note = NOTES["seal"][field] if field in common else notes.get(field)
         if note is None:
-            raise SchemaInvalid(f"field {field} of {name} has no note in tidemark/format_notes.py; add one")
+            raise SchemaInvalid(f"field {field} of {name} has no note in tools/format_notes.py; add one")
         base = kind.base.str + (f" × {kind.shape[0]}" if kind.shape else "")
         lines.append(f"| {offset} | {kind.itemsize} | `{base}` | `{field}` | {note} |")
     lines.append(f"| {layout.itemsize} | | | | end |")
@@ -127,7 +125,7 @@ def render(text: str) -> str:
     for name, lines in sections().items():
         begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
         if begin not in text or end not in text:
-            raise SchemaInvalid(f"docs/{NAME} lacks the markers of {name!r}; add them")
+            raise SchemaInvalid(f"docs/format.md lacks the markers of {name!r}; add them")
         before, _, rest = text.partition(begin)
         _, _, after = rest.partition(end)
         text = before + begin + "\n" + "\n".join(lines) + "\n" + end + after
@@ -135,19 +133,15 @@ def render(text: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Check (the default) or write the document in the current directory; return 1 if it differs."""
-    files: Files = PosixFiles(FOLDER)
-    file = files.open(NAME, "--write" in arguments)
-    held = files.pread(file, 0, files.size(file)).decode()
+    """Check (the default) or write the document; return 1 if it differs."""
+    held = DOCUMENT.read_text(encoding="utf-8")
     wanted = render(held)
     if held == wanted:
         return 0
     if "--write" not in arguments:
-        sys.stderr.write("docs/format.md has drifted; run `python -m tidemark.format_document --write`\n")
+        sys.stderr.write("docs/format.md has drifted; run `python -m tools.format_document --write`\n")
         return 1
-    files.truncate(file, 0)
-    files.pwrite(file, 0, wanted.encode())
-    files.fdatasync(file)
+    DOCUMENT.write_text(wanted, encoding="utf-8")
     return 0
 
 
