@@ -268,6 +268,11 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
             named = store.tables.named(table)
             if index is not None:
                 row = unique_calls.get(self, named, key, index, lock, skip_locked)
+            elif lock == "shared":
+                self.check(locks=True)
+                keep_plan(named)
+                # Under its lock the row stays as it is: the quick path may read it.
+                return self.get(table, key) if row_operations.lock_shared(self, named, key, skip_locked) else None
             else:
                 row = row_operations.get(self, named, key, lock, skip_locked)
             keep_plan(named)
