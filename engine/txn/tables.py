@@ -33,7 +33,7 @@ class Tables:
         self.by_name: dict[str, Table] = {}  # by qualified name
         self.by_id: dict[int, Table] = {}  # by number
         self.next_id = 1
-        # By the names that callers have used. Replaced when a table gets another name or version, so that a lookup that
+        # By the names that callers have used, and in full. Replaced when a table gets another name or version, so that a lookup that
         # began before writes into the former dictionary.
         self.known: dict[str, Table] = {}
         # Returns which before-images a table logs for followers; called when the table is made.
@@ -53,7 +53,7 @@ class Tables:
             found = self.by_name.get(qualified) or self.make_named(qualified)
             if found is None:
                 raise no_such_table(name, self.by_name)
-            known[name] = found
+            known[name] = known[found.name] = found
         return found
 
     def with_unique_index(self) -> Words:

@@ -62,6 +62,7 @@ BUDGETS = {
     "select by a value of an index": Budget(12, 408, 4, ("known_tree", "select_rows")),
     "count by a value of an index": Budget(13, 426, 5, ("known_tree", "select_rows")),
     "select by keys": Budget(21, 599, 7, ("select_keys",)),
+    "scan of a transaction, with a lock": Budget(55, 1482, 34, ("known_tree", "select_rows", "get_locked")),
     "update, durable": Budget(31, 1162, 31, ("change_row", "prepare_group", "xxh3_merge", "write_and_sync")),
     "update where none is accepted, durable": Budget(6, 196, 3, ("change_row",)),
     "transaction of one update, durable": Budget(
@@ -101,6 +102,9 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Callab
     other = db.create_table("main.other", [tm.Column("a", tm.Int64), tm.Column("n", tm.Int64)], "a")
     other.insert((1, 1))
     db.create_index("main.other", "by_n", "n")
+    held = db.create_table("main.held", [tm.Column("a", tm.Int64), tm.Column("n", tm.Int64)], "a")
+    held.insert((1, 2))
+    db.create_index("held", "by_n", "n")
     money = db.create_table("main.money", [tm.Column("id", tm.Int64), tm.Column("d", tm.Decimal(12, 2))], "id")
     price = decimal.Decimal("1.50")
     money.insert((1, price))
@@ -150,6 +154,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Callab
         "select by a value of an index": lambda: list(other.scan(where=two)),
         "count by a value of an index": lambda: other.scan(where=two).count(),
         "select by keys": lambda: list(other.scan(where=ones)),
+        "scan of a transaction, with a lock": lambda: list(begun.scan("held", where=two, lock="exclusive")),
         "delete where a condition holds": lambda: other.delete(1, none),
         "insert": lambda: plain.insert((next(counter), 1.0, b"x")),
         "write": lambda: plain.write((7, 1.0, b"x")),
