@@ -108,7 +108,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Callab
     money = db.create_table("main.money", [tm.Column("id", tm.Int64), tm.Column("d", tm.Decimal(12, 2))], "id")
     price = decimal.Decimal("1.50")
     money.insert((1, price))
-    rows, txn, begun = iter(plain), db.transaction(), db.transaction()
+    rows, txn, begun, alone = iter(plain), db.transaction(), db.transaction(), db.transaction()
     begun.get("main.pair", (1, "one"), lock="exclusive")
     change, both, cheaper = {"b": 2.0}, {"n": 2}, {"d": decimal.Decimal("1.25")}
     by_one, some, none = {"n": tm.col("n") + 1}, tm.col("n") >= 0, tm.col("n") < 0
@@ -154,7 +154,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Callab
         "select by a value of an index": lambda: list(other.scan(where=two)),
         "count by a value of an index": lambda: other.scan(where=two).count(),
         "select by keys": lambda: list(other.scan(where=ones)),
-        "scan of a transaction, with a lock": lambda: list(begun.scan("held", where=two, lock="exclusive")),
+        "scan of a transaction, with a lock": lambda: list(alone.scan("held", where=two, lock="exclusive")),
         "delete where a condition holds": lambda: other.delete(1, none),
         "insert": lambda: plain.insert((next(counter), 1.0, b"x")),
         "write": lambda: plain.write((7, 1.0, b"x")),
@@ -178,6 +178,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Callab
     }
     txn.rollback()
     begun.rollback()
+    alone.rollback()
     db.close()
     durable.close()
 
