@@ -33,8 +33,8 @@ class Tables:
         self.by_name: dict[str, Table] = {}  # by qualified name
         self.by_id: dict[int, Table] = {}  # by number
         self.next_id = 1
-        # By the names that callers have used, and in full. Replaced when a table gets another name or version, so that a lookup that
-        # began before writes into the former dictionary.
+        # By the names that callers have used, and in full. Replaced when a table gets another name or version, so that
+        # a lookup that began before writes into the former dictionary.
         self.known: dict[str, Table] = {}
         # Returns which before-images a table logs for followers; called when the table is made.
         self.capture_of: Callable[[TableDefinition], int] = lambda definition: CAPTURE_NONE
