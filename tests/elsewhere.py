@@ -1,19 +1,23 @@
-"""Calls in other threads, and in a forked child. A transaction belongs to the thread that began it, and waits for locks
-of others alone.
+"""Calls in other threads, in a forked child, and in another Python. A transaction belongs to the thread that began it,
+and waits for locks of others alone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 R = TypeVar("R")
 T = TypeVar("T")
+ROOT = Path(__file__).resolve().parents[1]
 # The refusal of a call that would wait for a lock of its own thread.
 OWN_LOCK = "this thread holds the lock in transaction 0x"
 
@@ -63,3 +67,9 @@ def in_child(work: Callable[[], Any]) -> Any:
         answer = pipe.read()
     assert os.waitpid(child, 0)[1] == 0
     return json.loads(answer)
+
+
+def python(*arguments: str, root: Path = ROOT, **variables: object) -> subprocess.CompletedProcess[str]:
+    """Run Python with the program of a tree, which is its working directory too. variables: of its environment."""
+    environment = {**os.environ, "PYTHONPATH": str(root), **{name: str(value) for name, value in variables.items()}}
+    return subprocess.run([sys.executable, *arguments], cwd=root, env=environment, capture_output=True, text=True)

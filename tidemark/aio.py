@@ -72,7 +72,6 @@ class Threads:
         self._idle: list[ThreadPoolExecutor] = []
 
     def lend(self) -> ThreadPoolExecutor:
-        """Return a thread for one transaction."""
         return self._idle.pop() if self._idle else ThreadPoolExecutor(1, "tidemark-aio-transaction")
 
     def take_back(self, thread: ThreadPoolExecutor) -> None:
@@ -80,7 +79,6 @@ class Threads:
         self._idle.append(thread)
 
     def end(self) -> None:
-        """End all idle threads."""
         for each in (self.shared, *self._idle):
             each.shutdown(wait=False)
         self._idle.clear()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -214,7 +214,7 @@ def restore(
         ends.callback(restoring.abandon)
         workers.advance = restoring.advance
         with workers, full_disk_named(files.directory):
-            return restoring.run().to_dict()
+            return asdict(restoring.run())
 
 
 def _check_processes(processes: object) -> None:
@@ -270,7 +270,7 @@ def prune(place: Place, keep: int) -> dict[str, Any]:
         [2, 1]
     """
     with at_place(place, is_locked=True) as files:
-        return prune_files(files, keep).to_dict()
+        return asdict(prune_files(files, keep))
 
 
 @types_memory_error()

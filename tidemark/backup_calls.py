@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Error, ForeignFile, Rejected
@@ -31,7 +32,7 @@ def backup(
     identity, timeline = opened.identity, opened.keeper.content.timeline
     with at_place(place, create=True, is_locked=True) as files:
         writer = BackupWriter(opened.store, files, identity, timeline, server_id, verify, progress)
-        return writer.run(incremental).to_dict()
+        return asdict(writer.run(incremental))
 
 
 def begin_archive(opened: Opened, files: Files, place: Place, is_required: bool) -> Archiver:
@@ -69,5 +70,4 @@ def same_archive(archiver: Archiver, place: Place) -> None:
 
 
 def _name(place: Place) -> Place:
-    """Return a canonical place for messages."""
     return place if isinstance(place, tuple) else shown_place(place)

@@ -249,7 +249,6 @@ def calls_of(face: str, *kinds: Kind) -> Iterator[tuple[Call, str | None]]:
 
 
 def names(calls: tuple[Call, ...], *kinds: Kind) -> frozenset[str]:
-    """Return the names of the calls of some kinds."""
     return frozenset(call.name for call in calls if call.kind in kinds)
 
 

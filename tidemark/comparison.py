@@ -17,7 +17,7 @@ from tidemark.read_only import ReadOnlyDatabase
 from tidemark.recovery.backup.plan import chosen_backup
 from tidemark.recovery.places.names import canonical_place
 from tidemark.recovery.places.storage import open_place
-from tidemark.recovery.system_restart.sysfile import NAMES
+from tidemark.recovery.system_restart.sysfile import has_sysfile
 from tidemark.recovery.verification.digest_reading import BY_KEY, BY_ROWID
 from tidemark.recovery.verification.report import Pair
 from tidemark.recovery.verification.sides import BackupSide, Side, SnapshotSide, ViewSide
@@ -33,13 +33,12 @@ BATCH_ROWS = 1_000
 
 
 def is_store(path: str) -> bool:
-    """Whether a directory has a store."""
     try:
         files = PosixFiles(path)
     except (FileMissing, Rejected):
         return False
     with files:
-        return any(files.exists(name) for name in NAMES)
+        return has_sysfile(files)
 
 
 @contextmanager

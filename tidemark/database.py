@@ -11,6 +11,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, NamedTuple, Unpack
 
 from tidemark.background import Clockwork
@@ -33,9 +34,9 @@ from tidemark.handles import TableHandle
 from tidemark.load_calls import LoadCalls
 from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint, Progress
-from tidemark.recovery.system_restart.place import check_place, no_store
+from tidemark.recovery.system_restart.place import check_exists, check_place
 from tidemark.recovery.system_restart.restart import Restart
-from tidemark.recovery.system_restart.sysfile import NAMES, Sysfile
+from tidemark.recovery.system_restart.sysfile import Sysfile
 from tidemark.recovery.system_restart.through import Through
 from tidemark.recovery.verification.check import check_closed, check_live
 from tidemark.replication.injector.mark import leave_mark
@@ -596,7 +597,7 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
             1
         """
         self.check_usable()
-        return self._clockwork.local_checkpoint(progress).to_dict()
+        return asdict(self._clockwork.local_checkpoint(progress))
 
     def backup(
         self, place: Any, *, incremental: bool = False, verify: bool = True, progress: Progress | None = None
@@ -878,8 +879,7 @@ def check_store(
     """
     parsed = split_keywords(options)[0]
     with PosixFiles(path) as files:
-        if not any(files.exists(name) for name in NAMES):
-            raise no_store(files)
+        check_exists(files)
 
         def catalog_of(sysfile: Sysfile) -> Catalog:
             return Catalog(files, files.directory, sysfile.store, sysfile.incarnation)

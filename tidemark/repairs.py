@@ -33,7 +33,6 @@ class Repair:
         self.inserted = self.updated = self.deleted = self.skipped = 0
 
     def to_dict(self) -> dict[str, int]:
-        """Return the changes made so far."""
         return {
             "inserted": self.inserted,
             "updated": self.updated,

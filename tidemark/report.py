@@ -16,13 +16,7 @@ ROW_NAMES = ("≥ 80 %", "≥ 60 %", "≥ 40 %", "≥ 20 %", "less")
 
 def restart_timeline(phases: list[dict[str, Any]], path: Path) -> None:
     """Draw the phases of a restart, one bar each, into an SVG file. Raises: Unsupported without matplotlib."""
-    try:
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise Unsupported("pictures need matplotlib; install tidemark[plot]") from error
-    figure = Figure(figsize=(9, 0.6 + 0.45 * len(phases)), layout="constrained")
-    FigureCanvasSVG(figure)
+    figure = _figure(9, 0.6 + 0.45 * len(phases), ".svg")
     axes = figure.add_subplot()
     start = 0.0
     for place, phase in enumerate(phases):
@@ -51,21 +45,27 @@ def draw_space(report: dict[str, Any], path: Path) -> None:
         raise Rejected(f"{path.name} is not a name of a picture; give one that ends in .svg or .png")
     if not report["tables"]:
         raise Rejected("no table has disk columns, so there is nothing to draw; use --json for the tablespaces")
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.backends.backend_svg import FigureCanvasSVG
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise Unsupported("pictures need matplotlib; install tidemark[plot]") from error
     tables = report["tables"]
-    figure = Figure(figsize=(15, 4.2 * len(tables)), layout="constrained")
-    (FigureCanvasSVG if path.suffix == ".svg" else FigureCanvasAgg)(figure)
+    figure = _figure(15, 4.2 * len(tables), path.suffix)
     for place, (name, each) in enumerate(tables.items()):
         row = [figure.add_subplot(len(tables), 3, 3 * place + number) for number in (1, 2, 3)]
         _draw_matrix(row[0], name, each)
         _draw_fill(row[1], each)
         _draw_map(row[2], each)
     figure.savefig(path, format=path.suffix[1:])
+
+
+def _figure(width: float, height: float, suffix: str) -> Any:
+    """Return an empty figure, whose sides are in inches, for a kind of file. Raises: Unsupported without matplotlib."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise Unsupported("pictures need matplotlib; install tidemark[plot]") from error
+    figure = Figure(figsize=(width, height), layout="constrained")
+    (FigureCanvasSVG if suffix == ".svg" else FigureCanvasAgg)(figure)
+    return figure
 
 
 def _draw_matrix(axes: Any, name: str, table: dict[str, Any]) -> None:

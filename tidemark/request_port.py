@@ -152,7 +152,6 @@ class RequestPort(ABC):
                 each.close()
 
     def _step(self) -> None:
-        """Wait for the next events and handle them."""
         ready = self._selector.select(self._patience())
         has_callers = False
         for key, _ in ready:
@@ -288,7 +287,6 @@ class RequestPort(ABC):
 
     # --- answers ---------------------------------------------------------------------------------
     def _begin(self, client: _Client, request: bytes) -> None:
-        """Answer a request in a thread of its own."""
         self._selector.unregister(client.connection)
         most = COMMANDS_MAX if self.answers_max is None else self.answers_max
         if sum(each.is_busy for each in self._clients.values()) >= most:

@@ -559,7 +559,6 @@ class Scan(ScanForms):
         return None if rows is ... else rows
 
     def _pass(self, aggregated: Callable[..., Any], *what: Any) -> Any:
-        """Aggregate the rows of this scan."""
         self._check_usable()
         if self._lock is not None:
             raise SchemaInvalid("an aggregate cannot lock its rows; scan without a lock")
@@ -719,7 +718,6 @@ class Scan(ScanForms):
         return found.rows(self._table, self._asked.reverse, limit, txn)
 
     def _lists_of(self, found: Iterator[ScanBatch], wanted: list[str]) -> Generator[Iterable[Any], None, None]:
-        """Yield the rows that were found for columns `wanted`."""
         has_images = self._has_images(wanted)
         plan = row_plan(self._table.format, wanted) if has_images else None
         for batch in found:

@@ -143,7 +143,6 @@ class _CsvReader:
         return table
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the other blocks."""
         for block in self._blocks:
             yield from self._parsed(block).to_batches()
 

@@ -7,7 +7,6 @@ import datetime
 import decimal
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from operator import attrgetter
 from typing import (
     Annotated,
@@ -376,8 +375,4 @@ def _maker(kind: type[R], names: tuple[str, ...]) -> Callable[[Iterable[Any]], R
         return lambda values: dict(zip(names, values, strict=True))  # type: ignore[return-value]
     if any(each.kw_only for each in dataclasses.fields(kind)):  # type: ignore[arg-type]
         return lambda values: kind(**dict(zip(names, values, strict=True)))
-    return partial(_called, kind)
-
-
-def _called(kind: Callable[..., R], values: Iterable[Any]) -> R:
-    return kind(*values)
+    return lambda values: kind(*values)

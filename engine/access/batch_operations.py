@@ -61,22 +61,14 @@ def write_many(txn: Transaction, table: Table, data: Any, progress: Progress | N
 
 def _put_many(txn: Transaction, table: Table, data: Any, mode: int, progress: Progress | None) -> int:
     txn.check(locks=True)
-    total = 0
     expected = rows_expected(data)
-    with txn.savepoint(), TouchAhead(txn.mem) as touched:
-        for batch in to_columns(data, table.definition):
-            if not batch.columns.num_rows:
-                check_columns(table.format, batch.columns, needs_all=True)
-                continue
-            total += retried(_put_batch)(txn, table, batch, mode, expected - total, touched)
-            if progress is not None:
-                progress(total, -1, "rows")
-    return total
+    with TouchAhead(txn.mem) as touched:
+        return by_batches(txn, table, data, progress, _put_batch, mode, expected, touched, needs_all=True)
 
 
-def _put_batch(txn: Transaction, table: Table, batch: Batch, mode: int, ahead: int, touched: TouchAhead) -> int:
+def _put_batch(txn: Transaction, table: Table, batch: Batch, mode: int, expected: int, touched: TouchAhead) -> int:
     encoded = encode_rows(table.format, batch)
-    ahead = max(ahead, encoded.count)
+    ahead = max(expected - batch.first_row, encoded.count)
     _make_room(txn, table, encoded, ahead)
     if encoded.count:
         row_words = encoded.images.size // encoded.count + SLOT_WORDS
@@ -272,18 +264,24 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
 
 
 def by_batches(
-    txn: Transaction, table: Table, data: Any, progress: Progress | None, call: Callable[..., int], *arguments: Any
+    txn: Transaction,
+    table: Table,
+    data: Any,
+    progress: Progress | None,
+    call: Callable[..., int],
+    *arguments: Any,
+    needs_all: bool = False,
 ) -> int:
-    """Make a call for each batch of `data`, which has the columns given; return the sum of what it returns. All or
-    none.
+    """Make a call for each batch of `data`, which has the columns given, or all if `needs_all`; return the sum of what
+    it returns. All or none.
     """
     txn.check(locks=True)
     table.check()
     rows = total = 0
     with txn.savepoint():
-        for batch in to_columns(data, table.definition, fill_in=False):
+        for batch in to_columns(data, table.definition, fill_in=needs_all):
             if not batch.columns.num_rows:
-                check_columns(table.format, batch.columns, needs_all=False)
+                check_columns(table.format, batch.columns, needs_all=needs_all)
                 continue
             total += retried(call)(txn, table, batch, *arguments)
             rows += batch.columns.num_rows

@@ -11,11 +11,8 @@ from __future__ import annotations
 
 from tidemark.engine.access.reads_kernels import visible
 from tidemark.engine.disk import cache_layout as C
-from tidemark.engine.disk import disk_layout as D
-from tidemark.engine.disk.cache_kernels import frame_of
 from tidemark.engine.disk.lirs_kernels import touch_page
-from tidemark.engine.disk.page_kernels import page_piece, page_piece_words
-from tidemark.engine.disk.parts_kernels import LINKED_WORDS, chunk_words, part_on_page
+from tidemark.engine.disk.parts_kernels import chunk_words, part_on_page, read_chain
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log.own_images_kernels import entry_words, is_image_evicted, write_entry
@@ -121,31 +118,13 @@ def read_chunks(mem, fragment, rowid, out, at, stop, state):
     fragment = descriptor_of(mem, fragment)
     if fragment == 0:
         return A.ST_DROPPED
-    space = mem[fragment + A.F_TABLESPACE]
-    page_words = mem[space + C.TS_PAGE_WORDS]
-    size = chunk_words(mem, space)
     if state[2] == 0:
         state[2] = at
         state[0] = out[at]
         state[1] = out[at + 1]
-    while state[2] < stop:
-        link = state[0]
-        state[3] = link >> C.SLOT_BITS
-        if link == 0 or state[2] + size > stop:
-            return A.ST_MISSING
-        frame = frame_of(mem, mem[space + C.TS_CACHE], link >> C.SLOT_BITS)
-        if frame == 0:
-            return A.ST_PAGE
-        piece = page_piece(mem, frame, page_words, link & C.SLOT_MASK)
-        if piece == 0 or page_piece_words(mem, frame, page_words, link & C.SLOT_MASK) != LINKED_WORDS + size:
-            return A.ST_MISSING
-        is_chunk = mem[piece] & D.PIECE_CHUNK != 0 and mem[piece] & D.PIECE_ROWID_MASK == rowid
-        if not is_chunk or mem[piece + 2] != state[1]:
-            return A.ST_MISSING
-        move_words(mem, piece + LINKED_WORDS, out, state[2], size)
-        state[2] += size
-        state[0] = mem[piece + 1]
-    return A.OK
+    status, state[0], state[2] = read_chain(mem, fragment, rowid, state[0], state[1], out, state[2], stop, True)
+    state[3] = state[0] >> C.SLOT_BITS
+    return A.ST_MISSING if status == A.ST_DAMAGED else status
 
 
 @kernel("int64(int64[::1], int64)")

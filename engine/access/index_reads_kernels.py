@@ -21,6 +21,7 @@ from tidemark.engine.log.own_images_kernels import (
 )
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.rows.rows_kernels import known_row_address
+from tidemark.engine.txn.before_images_kernels import ANY_WORD, has_change
 
 
 @helper
@@ -31,34 +32,11 @@ def set_cursor(mem, tree, place, cursor):
 
 
 @helper
-def is_changed(mem, operation, until):
-    """Whether a row's chain of own operations has a change whose record is before word `until` of the buffer."""
-    while operation != 0:
-        word = mem[operation + A.O_RECORD]
-        if word & A.OP_KIND_MASK != A.OP_LOCK and word >> A.OP_RECORD_SHIFT < until:
-            return True
-        operation = mem[operation + A.O_PREVIOUS]
-    return False
-
-
-@helper
-def is_skipped(mem, txn, until, wanted, fragment, row):
-    """Whether a row found by an index is not part of the stream."""
-    if mem[fragment + A.F_DROPPED]:
-        return True
-    if wanted.size:
-        number = mem[fragment + A.F_NUMBER]
-        if number >= wanted.size or wanted[number] == 0:
-            return True
-    return is_own_change(mem, txn, until, row)
-
-
-@helper
 def is_own_change(mem, txn, until, row):
     """Whether a transaction had changed a row before word `until` of its buffer."""
     if txn == 0 or mem[row] & A.LOCK_MASK == 0 or lock_owner(mem, mem[row]) != txn:
         return False
-    return is_changed(mem, newest_operation(mem[row]), until)
+    return has_change(mem, newest_operation(mem[row]), until)
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64, int64[::1], int64[::1], int64[::1])")
@@ -136,4 +114,4 @@ def stands_for(mem, txn, operation, row):
     """Whether an operation is the newest on a row that its transaction has changed and not deleted."""
     if newest_operation(mem[row]) != operation or lock_owner(mem, mem[row]) != txn:
         return False
-    return is_changed(mem, operation, 1 << 62) and visible(mem, txn, row) == 2
+    return has_change(mem, operation, ANY_WORD) and visible(mem, txn, row) == 2

@@ -65,7 +65,6 @@ def _key_matrix(shape: KeyShape, images: Words, offsets: Words, fixed_words: int
 
 
 def _widened(keys: Words, width: int, filling: int) -> Words:
-    """Return keys padded to at least `width` words each."""
     more = width - keys.shape[1]
     return keys if more <= 0 else np.pad(keys, ((0, 0), (0, more)), constant_values=filling)
 
@@ -102,7 +101,6 @@ class _Sorted:
         return _Sorted(self.keys[which], self.places[which], self.entries, self.starts[which], self.sizes[which])
 
     def order(self) -> Words:
-        """Return the order that sorts the rows."""
         return np.lexsort((self.places, *self.keys.T[::-1]))
 
     def in_order(self) -> _Sorted:
@@ -113,7 +111,6 @@ class _Sorted:
         return _Sorted(rows.keys, rows.places, rows.entries[moved], starts, rows.sizes)
 
     def merged_with(self, others: Sequence[_Sorted], filling: int) -> _Sorted:
-        """Return these rows and others as one, unordered."""
         all_rows = [self, *others]
         width = max(rows.keys.shape[1] for rows in all_rows)
         begins = np.cumsum([0, *(rows.entries.size for rows in all_rows)])
@@ -126,7 +123,6 @@ class _Sorted:
         )
 
     def batch(self) -> ScanBatch:
-        """Return the rows as a scan hands them on."""
         return ScanBatch(self.entries, self.starts + ENTRY_WORDS)
 
 

@@ -37,6 +37,19 @@ def visible(mem, txn, row):
 
 
 @helper
+def copy_row(mem, buf, fragment, rowid, row, mine, out, at):
+    """Copy the entry of a row to out[at:] without its disk part, as its lock holder sees it if `mine`; return its
+    words, ST_SPOOLED, or ST_SPACE - words needed.
+    """
+    if mine and is_image_evicted(mem, buf, row):
+        return A.ST_SPOOLED
+    words = entry_words(mem, fragment, row, mine)
+    if at + words > out.size:
+        return A.ST_SPACE - words
+    return write_entry(mem, buf, fragment, rowid, row, mine, out, at)
+
+
+@helper
 def read_entry(mem, txn, buf, fragment, entry, out, at):
     """Read the row of an index entry into out[at:]; return entry words, ST_MISSING, ST_UNFINISHED, ST_SPOOLED, or
     ST_SPACE - words needed.
@@ -50,12 +63,7 @@ def read_entry(mem, txn, buf, fragment, entry, out, at):
         return A.ST_MISSING
     if seen == 1 and is_unfinished(mem, row):
         return seen_unfinished(mem)
-    if seen == 2 and is_image_evicted(mem, buf, row):
-        return A.ST_SPOOLED
-    need = entry_words(mem, fragment, row, seen == 2)
-    if at + need > out.size:
-        return A.ST_SPACE - need
-    return write_entry(mem, buf, fragment, rowid, row, seen == 2, out, at)
+    return copy_row(mem, buf, fragment, rowid, row, seen == 2, out, at)
 
 
 @kernel(

@@ -70,17 +70,21 @@ def touch(txn: Transaction, table: Table, key: Any, mode: int, skip_locked: bool
     return touch_keys(txn, table, one_key(words), mode, skip_locked=skip_locked, key=key) == 1
 
 
+def locked_entry(txn: Transaction, table: Table, key: Any, with_disk: bool) -> Words:
+    """Return the entry of a row, locked to the end of the transaction. Raises: RowNotFound."""
+    entry = read_entry(txn, table, key, with_disk) if touch(txn, table, key, a.MODE_LOCK) else None
+    if entry is None:
+        raise missing(table, key)
+    return entry
+
+
 def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any]) -> None:
     """Change some columns of one row. Raises: RowNotFound, and errors of validation."""
     txn.check(locks=True)
     encoded = table.format.encode_changes(changes)
     if encoded.var or encoded.disk is not None or not table.unique_columns.isdisjoint(changes):
-        if not touch(txn, table, key, a.MODE_LOCK):
-            raise missing(table, key)
         with_disk = encoded.disk is not None
-        entry = read_entry(txn, table, key, with_disk)
-        if entry is None:
-            raise missing(table, key)
+        entry = locked_entry(txn, table, key, with_disk)
         mode = a.MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else a.MODE_UPDATE
         try:
             return put_image(txn, table, table.format.apply_changes(entry[a.ENTRY_WORDS :], encoded), mode)

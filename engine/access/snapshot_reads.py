@@ -252,7 +252,6 @@ class _Fragment:
 
     @property
     def rowid(self) -> int:
-        """The next ROWID."""
         return int(self._state[2]) & ~OLD
 
     @property
@@ -260,7 +259,6 @@ class _Fragment:
         return self.rowid >> 16
 
     def continue_at(self, rowid: int) -> None:
-        """Start at this ROWID."""
         self._state[2] = rowid
 
     def _call(self, way: int, out: Words, offsets: Words) -> int:
@@ -279,7 +277,6 @@ class _Memory(_Fragment):
     """Rows without disk parts."""
 
     def next(self, most: int) -> ScanBatch:
-        """Return the next rows, at most `most`."""
         row_format, state = self._table.format, self._state
         words = most * (ENTRY_WORDS + row_format.fixed_words) * (4 if row_format.has_var else 1)
         out = np.empty(max(min(SCAN_WORDS, words), 64), dtype=np.int64)
@@ -290,7 +287,6 @@ class _Memory(_Fragment):
         return ScanBatch(out, offsets[: int(state[0])])
 
     def count(self) -> int:
-        """Return the number of rows from here on."""
         self._call(COUNTED, NO_WORDS, NO_WORDS)
         return int(self._state[0])
 

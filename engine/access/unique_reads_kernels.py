@@ -8,14 +8,14 @@ section 6.
 
 from __future__ import annotations
 
-from tidemark.engine.access.reads_kernels import visible
+from tidemark.engine.access.reads_kernels import copy_row, visible
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.key_words_kernels import row_of_place, side_part
 from tidemark.engine.index.unique_entries_kernels import fragment_of_place, rowid_of_place
 from tidemark.engine.index.unique_keys_kernels import are_words, own_key_words, slot_key_words
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
-from tidemark.engine.log.own_images_kernels import entry_words, lock_owner, write_entry
+from tidemark.engine.log.own_images_kernels import lock_owner
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.primary_kernels import ask_for_buckets, row_key, tag_of
@@ -35,7 +35,6 @@ UNFINISHED_PLACE = -3
 
 @helper
 def has_key(mem, txn, buf, index, place, keys, start, words):
-    """Whether the row at a place exists for the reader and has this key."""
     fragment = fragment_of_place(mem, place)
     row = row_of_place(mem, place)
     seen = visible(mem, txn, row)
@@ -111,7 +110,6 @@ def place_of_key(mem, txn, buf, index, keys, start, words, waits):
 
 @helper
 def touch_keys(mem, index, keys, lengths, stride, begin, end):
-    """Ask for the buckets of a group of keys, all at once."""
     for i in range(begin, end):
         if lengths[i] > 0:
             tag = tag_of(keys, i * stride, lengths[i], mem[index + X.U_SEED])
@@ -138,18 +136,6 @@ def copy_key(mem, place, out, at):
         return A.ST_SPACE - words
     move_words(mem, first, out, at, words)
     return words
-
-
-@helper
-def copy_entry(mem, txn, buf, place, out, at):
-    """Copy the entry of the row at a place, as the reader sees it, to out[at:]; return as `copy_key`."""
-    row = row_of_place(mem, place)
-    fragment = fragment_of_place(mem, place)
-    mine = visible(mem, txn, row) == 2
-    need = entry_words(mem, fragment, row, mine)
-    if at + need > out.size:
-        return A.ST_SPACE - need
-    return write_entry(mem, buf, fragment, rowid_of_place(mem, place), row, mine, out, at)
 
 
 @kernel(
@@ -185,7 +171,9 @@ def find_by_unique(mem, index, txn, buf, keys, lengths, stride, stop, way, out, 
         if place < 0:
             continue
         if way == ENTRIES:
-            words = copy_entry(mem, txn, buf, place, out, state[1])
+            row = row_of_place(mem, place)
+            fragment, rowid = fragment_of_place(mem, place), rowid_of_place(mem, place)
+            words = copy_row(mem, buf, fragment, rowid, row, visible(mem, txn, row) == 2, out, state[1])
         else:
             words = copy_key(mem, place, out, state[1])
         if words < 0:

@@ -9,7 +9,8 @@ belong to the range the cursor has passed by then, later ones to the next call (
 from __future__ import annotations
 
 from tidemark.engine.access.index_reads_kernels import is_own_change, set_cursor
-from tidemark.engine.access.versions_reads_kernels import NO_VIEW, open_view_of, write_row, write_version
+from tidemark.engine.access.reads_kernels import copy_row
+from tidemark.engine.access.versions_reads_kernels import NO_VIEW, open_view_of, write_version
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.key_words_kernels import row_of_place
 from tidemark.engine.index.tree_scans_kernels import entries_between
@@ -56,7 +57,7 @@ def index_entries(mem, tree, view, txn, until, cursor, bound, reverse, limit, pl
         if is_own_change(mem, txn, until, row):
             continue
         rowid = mem[base + A.PG_LOGICAL] << 16 | place & X.PLACE_SLOT_MASK
-        words = write_row(mem, fragment, rowid, row, out, state[1])
+        words = copy_row(mem, mem, fragment, rowid, row, False, out, state[1])
         if words < 0:
             if state[0] == 0:
                 return words

@@ -19,17 +19,11 @@ from tidemark.engine.access.disk_reads_kernels import (
     disk_page_of,
     read_whole,
 )
+from tidemark.engine.access.reads_kernels import copy_row
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
-from tidemark.engine.log.own_images_kernels import (
-    entry_words,
-    is_image_evicted,
-    lock_owner,
-    newest_operation,
-    own_kind,
-    write_entry,
-)
+from tidemark.engine.log.own_images_kernels import lock_owner, newest_operation, own_kind
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.primary_kernels import entry_rowid, index_find, tag_of
@@ -151,26 +145,6 @@ def write_version_whole(mem, fragment, rowid, at, source, out, place, state):
 
 
 @helper
-def write_row(mem, fragment, rowid, row, out, place):
-    """Copy a live row's entry to out[place:] without its disk part; return its words, or ST_SPACE - words needed."""
-    words = entry_words(mem, fragment, row, False)
-    if place + words > out.size:
-        return A.ST_SPACE - words
-    return write_entry(mem, mem, fragment, rowid, row, False, out, place)
-
-
-@helper
-def write_own(mem, buf, fragment, rowid, row, out, place):
-    """Copy the entry of a row as its lock holder sees it; return as `write_row`, or ST_SPOOLED."""
-    if is_image_evicted(mem, buf, row):
-        return A.ST_SPOOLED
-    words = entry_words(mem, fragment, row, True)
-    if place + words > out.size:
-        return A.ST_SPACE - words
-    return write_entry(mem, buf, fragment, rowid, row, True, out, place)
-
-
-@helper
 def slot_of(mem, view, txn, fragment, rowid):
     """Return (address of a row, 0 if there is none; GONE, SAME, ASK or OWN); ASK for a ROWID with OLD."""
     row = row_address(mem, fragment, rowid & ~OLD)
@@ -187,9 +161,7 @@ def read_at(mem, view, txn, buf, with_disk, fragment, rowid, out, place, state):
     if since == SAME or since == OWN:
         if with_disk:
             return read_whole(mem, txn if since == OWN else 0, buf, fragment, rowid, row, out, place, state)
-        if since == OWN:
-            return write_own(mem, buf, fragment, rowid, row, out, place)
-        return write_row(mem, fragment, rowid, row, out, place)
+        return copy_row(mem, buf, fragment, rowid, row, since == OWN, out, place)
     if since == GONE or view == NO_VIEW:
         return A.ST_MISSING
     at, source = find_version(mem, fragment, rowid, view)
@@ -316,10 +288,8 @@ def scan_rows(mem, fragment, view, txn, buf, way, limit, out, offsets, state):
                         if way == LISTED:
                             out[state[0]] = rowid
                             words = disk_page_of(mem, fragment, row, since == OWN)
-                        elif since == OWN:
-                            words = write_own(mem, buf, fragment, rowid, row, out, state[1])
                         else:
-                            words = write_row(mem, fragment, rowid, row, out, state[1])
+                            words = copy_row(mem, buf, fragment, rowid, row, since == OWN, out, state[1])
                     if words < 0:
                         state[2] |= OLD if is_half else 0
                         return words

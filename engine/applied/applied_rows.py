@@ -168,7 +168,6 @@ def _update(
     judge: Judge | None,
     outcomes: Words,
 ) -> None:
-    """Update the locked rows at `places` of the batch."""
     if not places.size:
         return
     row_format = table.format

@@ -322,3 +322,30 @@ def part_on_page(mem, fragment, rowid, reference):
     if first_piece_words(mem, space, words) != size:
         return 0, 0, 0, 0, 0
     return piece + LINKED_WORDS, size - LINKED_WORDS, words, mem[piece + 1], mem[piece + 2]
+
+
+@helper
+def read_chain(mem, fragment, rowid, link, stamp, out, at, stop, is_copied):
+    """Copy the chunks linked from `link` to out[at:stop], or only check them. Return (OK, or ST_PAGE if one is not in
+    memory, or ST_DAMAGED; the link and the place in `out` where it stopped).
+    """
+    space = mem[fragment + A.F_TABLESPACE]
+    page_words = mem[space + C.TS_PAGE_WORDS]
+    size = chunk_words(mem, space)
+    while at < stop:
+        if link == 0 or at + size > stop:
+            return A.ST_DAMAGED, link, at
+        frame = frame_of(mem, mem[space + C.TS_CACHE], link >> C.SLOT_BITS)
+        if frame == 0:
+            return A.ST_PAGE, link, at
+        piece = page_piece(mem, frame, page_words, link & C.SLOT_MASK)
+        if piece == 0 or page_piece_words(mem, frame, page_words, link & C.SLOT_MASK) != LINKED_WORDS + size:
+            return A.ST_DAMAGED, link, at
+        is_chunk = mem[piece] & D.PIECE_CHUNK != 0 and mem[piece] & D.PIECE_ROWID_MASK == rowid
+        if not is_chunk or mem[piece + 2] != stamp:
+            return A.ST_DAMAGED, link, at
+        if is_copied:
+            move_words(mem, piece + LINKED_WORDS, out, at, size)
+        at += size
+        link = mem[piece + 1]
+    return A.OK, link, at

@@ -36,15 +36,13 @@ def return_indexes(mem, txn, fragment, until, entries):
 @helper
 def release_index_entries(mem, txn, fragment, entries):
     """Return the reservations of an operation that is committed."""
-    if mem[fragment + A.F_INDEXES] != 0:
-        return_indexes(mem, txn, fragment, mem[mem[fragment + A.F_INDEXES] + X.XL_COUNT], entries)
+    return_indexes(mem, txn, fragment, entries_of(mem, fragment), entries)
 
 
 @helper
 def cancel_index_entries(mem, txn, fragment, entries):
     """Return the reservations of an operation that is refused or undone: its commit does not change these entries."""
-    if mem[fragment + A.F_INDEXES] != 0:
-        cancel_indexes(mem, txn, fragment, mem[mem[fragment + A.F_INDEXES] + X.XL_COUNT], entries)
+    cancel_indexes(mem, txn, fragment, entries_of(mem, fragment), entries)
 
 
 @helper

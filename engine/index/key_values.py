@@ -42,7 +42,6 @@ assert ix.KEY_COLUMNS_MAX == limits.INDEX_COLUMNS_MAX
 
 
 def _bits_max(column: Column) -> int:
-    """Return the maximum bits of one column in a key."""
     kind = column.type
     if column_class(kind) == c.CLASS_BYTES:
         bits = 16 * ((kind.width or kind.bytes_max) + 1)

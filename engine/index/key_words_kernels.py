@@ -81,7 +81,6 @@ def put_bytes(words, byte, count, out, base, bit, limit):
 
 @helper
 def without_padding(words, byte, count):
-    """Return the number of bytes without trailing zero bytes."""
     while count >= 8 and bytes_at(words, byte + count - 8, 8) == 0:
         count -= 8
     while count > 0 and bytes_at(words, byte + count - 1, 1) == 0:
@@ -165,9 +164,7 @@ def put_var(mem, tree, column, nullable, parts, var_at, reference, side, side_at
             bit = put_bits(out, base, bit, 1, 1)
         constants = mem[tree + X.I_SIDE] + X.SIDE_CONSTANTS * mem[tree + X.I_SIDE_STRIDE]
         byte = (constants << 3) + mem[column + K.CW_MISSING]
-        if mem[column + K.CW_CLASS] != K.CLASS_BYTES:
-            return put_number(mem, byte, mem[column + K.CW_CLASS], mem[column + K.CW_BYTES], out, base, bit)
-        return put_bytes(mem, byte, mem[column + K.CW_MISSING_BYTES], out, base, bit, limit)
+        return put_var_value(mem, column, mem, byte, mem[column + K.CW_MISSING_BYTES], out, base, bit, limit)
     end = parts[ends + (ordinal >> 1)] >> ((ordinal & 1) << 5)
     if nullable:
         bit = put_bits(out, base, bit, 0 if end & R.VAR_NULL_BIT else 1, 1)
@@ -274,7 +271,6 @@ def var_of_place(mem, place):
 
 @helper
 def is_chained(mem, reference):
-    """Whether a var part is split over several chunks."""
     word = mem[((reference >> 16) << A.PAGE_SHIFT) + A.PAGE_WORDS - 1 - (reference & 0xFFFF)]
     return word & A.VAR_CHAINED != 0
 

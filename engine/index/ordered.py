@@ -24,6 +24,7 @@ from tidemark.engine.index.tree_check_kernels import tree_check, tree_check_free
 from tidemark.engine.index.tree_reservation_kernels import tree_release, tree_reserve
 from tidemark.engine.index.tree_scans_kernels import tree_estimate
 from tidemark.engine.index.tree_setup_kernels import drop_tree, make_tree
+from tidemark.engine.index.unique_setup_kernels import drop_unique
 from tidemark.engine.memory.arena import next_handle
 from tidemark.engine.memory.arena_layout import F_ROWS, OK, S_POOL, ST_MORE
 from tidemark.engine.memory.handles_kernels import descriptor_word, descriptor_words, withdraw
@@ -45,6 +46,7 @@ CHECK_SLOTS = 128
 COLLECT_SLOTS = 1 << 16
 DROP_NODES = 512
 CHECK_LEAVES = 1
+SLACK_WORDS = 2  # the encoder writes a value before it checks the limit
 
 FAULTS = {
     ix.FAULT_ORDER: "entries are out of order",
@@ -79,7 +81,86 @@ class Fault(NamedTuple):
     evidence: int
 
 
-class OrderedIndex:
+def fault_in(state: Words) -> Fault | None:
+    """Return what a check has found. state: CK_ words."""
+    number = int(state[ix.CK_FAULT])
+    return Fault(number, FAULTS[number], int(state[ix.CK_EVIDENCE])) if number else None
+
+
+def drop_index(mem: Words, handle: int) -> None:
+    """Withdraw an index, if it is not withdrawn yet, and free its memory. A repeated call continues, or does
+    nothing.
+    """
+    withdraw(mem, handle)
+    handle = next_handle(handle)
+    if descriptor_word(mem, handle, ix.I_UNIQUE) > 0:
+        drop_unique(mem, handle)
+    while drop_tree(mem, handle, DROP_NODES) == ST_MORE:
+        pass
+
+
+class ArenaIndex:
+    """What ordered and unique indexes have in common: shape and handle, and the rows of some fragments."""
+
+    def __init__(
+        self,
+        arena: Arena,
+        definition: TableDefinition,
+        layout: RowLayout,
+        names: Sequence[str],
+        fragments: Sequence[int],
+    ) -> None:
+        """fragments: their handles. The derived class makes the index. Raises: SchemaInvalid."""
+        self.mem = arena.mem
+        self.shape = KeyShape(definition, layout, names)
+        self.fragments = tuple(fragments)
+        self.handle = 0
+
+    def _made(self, handle: int) -> None:
+        if handle == 0:
+            raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
+        self.handle = handle
+
+    def _collected(self, kernel: Callable[..., int], fragment: int, width: int, parts: int) -> tuple[Words, Words]:
+        """Return what a kernel collects of a fragment's rows: `width` planes of words, and places. parts: of scratch
+        memory. Shapes: (width, rows), (rows,).
+        """
+        room = max(0, int(descriptor_word(self.mem, fragment, F_ROWS))) + 1
+        words = np.zeros(room * width, dtype=np.int64)
+        places = np.zeros(room, dtype=np.int64)
+        side = self._side(parts)
+        state = np.array([0, COLLECT_SLOTS, 0], dtype=np.int64)
+        while kernel(self.mem, self.handle, fragment, words, places, side, state) == ST_MORE:
+            if state[2] == room:
+                raise InvariantBroken("a fragment has more rows than it counts; run `tidemark check`")
+            state[1] = COLLECT_SLOTS
+        count = int(state[2])
+        return words.reshape(width, room)[:, :count], places[:count]
+
+    def _side(self, parts: int = 3) -> Words:
+        return np.zeros(parts * (self.shape.key_words + SLACK_WORDS), dtype=np.int64)
+
+    def _check_rows(
+        self, kernel: Callable[..., int], fragments: Sequence[int] | None, between: Callable[[], None], state: Words
+    ) -> int:
+        """Check rows in slices, unless a fault was found before; return how many have been checked."""
+        rows = 0
+        for fragment in (self.fragments if fragments is None else fragments) if state[ix.CK_FAULT] == 0 else ():
+            position = np.zeros(3, dtype=np.int64)
+            status = ST_MORE
+            while status == ST_MORE:
+                between()
+                position[1] = CHECK_SLOTS
+                status = kernel(self.mem, self.handle, fragment, position, state)
+            rows += int(position[2])
+        return rows
+
+    def drop(self) -> None:
+        """Do `drop_index`."""
+        drop_index(self.mem, self.handle)
+
+
+class OrderedIndex(ArenaIndex):
     """One ordered index over the rows of some fragments."""
 
     def __init__(
@@ -97,21 +178,10 @@ class OrderedIndex:
 
         Raises: MemoryExhausted, SchemaInvalid.
         """
-        self.mem = arena.mem
-        self.shape = KeyShape(definition, layout, names)
-        self.fragments = tuple(fragments)
+        super().__init__(arena, definition, layout, names, fragments)
         words = self.shape.words
-        leaf_entries, children = capacities or (ix.leaf_capacity(words), ix.inner_capacity(words))
-        self.handle = int(
-            make_tree(
-                self.mem,
-                S_POOL,
-                self.shape.descriptor_shape(state, leaf_entries, children),
-                self.shape.constants,
-            )
-        )
-        if self.handle == 0:
-            raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
+        shape = self.shape.descriptor_shape(state, *(capacities or (ix.leaf_capacity(words), ix.inner_capacity(words))))
+        self._made(int(make_tree(self.mem, S_POOL, shape, self.shape.constants)))
 
     # --- changes --------------------------------------------------------------------------------
     def reserve(self, entries: int) -> None:
@@ -142,19 +212,8 @@ class OrderedIndex:
         """Collect the key words and places of a fragment's rows, sorted. Runs without the GIL, so no thread may change
         the rows meanwhile: for a restart, with one thread for each fragment.
         """
-        room = max(0, int(descriptor_word(self.mem, fragment, F_ROWS))) + 1
-        width = self.shape.words
-        words = np.zeros(room * width, dtype=np.int64)
-        places = np.zeros(room, dtype=np.int64)
-        side = self._side()
-        state = np.zeros(3, dtype=np.int64)
-        state[1] = COLLECT_SLOTS
-        while collect_keys(self.mem, self.handle, fragment, words, places, side, state) == ST_MORE:
-            if state[2] == room:
-                raise InvariantBroken("a fragment has more rows than it counts; run `tidemark check`")
-            state[1] = COLLECT_SLOTS
-        count = int(state[2])
-        return self._sorted(words.reshape(width, room)[:, :count].ravel(), places[:count])
+        words, places = self._collected(collect_keys, fragment, self.shape.words, 3)
+        return self._sorted(words.ravel(), places)
 
     def merge(self, runs: Sequence[Run]) -> Run:
         """Merge sorted runs into one."""
@@ -183,10 +242,6 @@ class OrderedIndex:
         planes = np.take(words.reshape(self.shape.words, count), order, axis=1)
         return Run(planes.ravel(), places[order], np.arange(count, dtype=np.int64), count)
 
-    def _side(self) -> Words:
-        """Return three scratch parts for one thread."""
-        return np.zeros(3 * (self.shape.key_words + 2), dtype=np.int64)
-
     def load(self, run: Run) -> None:
         """Fill an empty index with all its entries. Raises: MemoryExhausted; the caller must then drop it."""
         count = len(run.order)
@@ -196,14 +251,6 @@ class OrderedIndex:
             if done < stop - start:
                 raise MemoryExhausted("data_memory has no room for an index; enlarge data_memory")
         tree_load_finish(self.mem, self.handle)
-
-    def drop(self) -> None:
-        """Withdraw the index, if it is not withdrawn yet, and free its memory. A repeated call continues, or does
-        nothing.
-        """
-        withdraw(self.mem, self.handle)
-        while drop_tree(self.mem, next_handle(self.handle), DROP_NODES) == ST_MORE:
-            pass
 
     # --- counters and checks --------------------------------------------------------------------
     def counters(self) -> dict[str, int]:
@@ -245,20 +292,11 @@ class OrderedIndex:
             status = tree_check_free(self.mem, self.handle, state)
         if status == OK:
             self._check_sums(state, version)
-        rows = 0
-        for fragment in (self.fragments if fragments is None else fragments) if state[ix.CK_FAULT] == 0 else ():
-            position = np.zeros(3, dtype=np.int64)
-            status = ST_MORE
-            while status == ST_MORE:
-                between()
-                position[1] = CHECK_SLOTS
-                status = tree_check_rows(self.mem, self.handle, fragment, position, state)
-            rows += int(position[2])
+        rows = self._check_rows(tree_check_rows, fragments, between, state)
         words = self._words()
         if is_counted and state[ix.CK_FAULT] == 0 and words[ix.I_VERSION] == version and rows != words[ix.I_COUNT]:
             state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, rows
-        number = int(state[ix.CK_FAULT])
-        return Fault(number, FAULTS[number], int(state[ix.CK_EVIDENCE])) if number else None
+        return fault_in(state)
 
     def _words(self) -> Words:
         """Return the counters of the descriptor as of one instant; -1 each if the index was dropped."""

@@ -16,13 +16,10 @@ from tidemark.engine.base.errors import NoSuchIndex
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.key_values import KeyShape
 from tidemark.engine.index.lists_kernels import remove_rows
-from tidemark.engine.index.ordered import DROP_NODES, OrderedIndex
-from tidemark.engine.index.tree_setup_kernels import drop_tree
+from tidemark.engine.index.ordered import OrderedIndex, drop_index
 from tidemark.engine.index.unique import UniqueHash
-from tidemark.engine.index.unique_setup_kernels import drop_unique
-from tidemark.engine.memory.arena import next_handle
 from tidemark.engine.memory.arena_layout import OK, S_UNLISTED, ST_DROPPED, ST_MORE
-from tidemark.engine.memory.handles_kernels import descriptor_word, descriptor_words, withdraw
+from tidemark.engine.memory.handles_kernels import descriptor_word, descriptor_words
 from tidemark.engine.rows.columns_layout import COLUMN_WORDS, CW_MISSING
 
 if TYPE_CHECKING:
@@ -38,11 +35,7 @@ def drop_unlisted(mem: Words) -> None:
     """Free an index whose creator lost its handle to a KeyboardInterrupt. Call with `schema_latch` held."""
     handle = int(mem[S_UNLISTED])
     if handle:
-        withdraw(mem, handle)
-        if descriptor_word(mem, next_handle(handle), ix.I_UNIQUE) > 0:
-            drop_unique(mem, next_handle(handle))
-        while drop_tree(mem, next_handle(handle), DROP_NODES) == ST_MORE:
-            pass
+        drop_index(mem, handle)
         mem[S_UNLISTED] = 0
 
 

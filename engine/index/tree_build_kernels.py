@@ -155,7 +155,6 @@ def order_ties(mem, tree, words, stride, places, order, count, work, side):
 
 @helper
 def heads_in_order(mem, tree, words, stride, places, side, one, other):
-    """Whether entry `one` sorts before entry `other`."""
     if words[one] != words[other]:
         return words[one] < words[other]
     return lies_before(mem, tree, words, stride, places, side, one, other)

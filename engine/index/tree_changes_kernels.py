@@ -101,7 +101,6 @@ def insert_leaf(mem, tree, made):
 
 @helper
 def blocks_of_split(mem, tree):
-    """Return the number of blocks needed to split the leaf of the path."""
     needed = 1
     level = 1
     while level < mem[tree + X.I_HEIGHT]:
@@ -114,7 +113,6 @@ def blocks_of_split(mem, tree):
 
 @helper
 def link_after(mem, tree, leaf, made):
-    """Link a new leaf after another."""
     after = mem[leaf + X.N_NEXT]
     mem[made + X.N_PREVIOUS] = leaf
     mem[made + X.N_NEXT] = after

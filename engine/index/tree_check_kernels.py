@@ -77,7 +77,6 @@ def order_of_separator(mem, tree, node, number, leaf, entry):
 
 @helper
 def check_node(mem, tree, node, level, is_exempt, state):
-    """Check the header and fill of one node."""
     count = mem[node + X.N_COUNT]
     least = least_of(mem, tree, level)
     if level + 1 == mem[tree + X.I_HEIGHT]:

@@ -10,31 +10,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
+from tidemark.engine.base.errors import MemoryExhausted
 from tidemark.engine.index import index_layout as ix
-from tidemark.engine.index.key_values import KeyShape
-from tidemark.engine.index.ordered import CHECK_SLOTS, COLLECT_SLOTS, FAULTS, LOAD_ENTRIES, Fault
+from tidemark.engine.index.ordered import LOAD_ENTRIES, ArenaIndex, Fault, fault_in
 from tidemark.engine.index.unique_check_kernels import check_unique_entries, check_unique_rows, unique_counters
-from tidemark.engine.index.unique_setup_kernels import (
-    collect_unique,
-    drop_unique,
-    load_unique,
-    make_unique,
-    reserve_unique,
-)
-from tidemark.engine.memory.arena import next_handle
-from tidemark.engine.memory.arena_layout import F_ROWS, OK, S_POOL, ST_MORE
-from tidemark.engine.memory.handles_kernels import descriptor_word, withdraw
+from tidemark.engine.index.unique_setup_kernels import collect_unique, load_unique, make_unique, reserve_unique
+from tidemark.engine.memory.arena_layout import OK, S_POOL, ST_MORE
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Arena, Words
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.schema.row_shape import RowLayout
 
-SLACK_WORDS = 2  # the encoder writes a value before it checks the limit
 
-
-class UniqueHash:
+class UniqueHash(ArenaIndex):
     """The hash of one unique index over the rows of some fragments."""
 
     def __init__(
@@ -48,30 +37,17 @@ class UniqueHash:
         state: int = ix.INDEX_READY,
     ) -> None:
         """Create an empty index. fragments: their handles. Raises: MemoryExhausted, SchemaInvalid."""
-        self.mem = arena.mem
-        self.shape = KeyShape(definition, layout, names)
-        self.fragments = tuple(fragments)
+        super().__init__(arena, definition, layout, names, fragments)
         shape = self.shape.descriptor_shape(state, ix.LEAF_CAPACITY_MIN, ix.INNER_CAPACITY_MIN)
-        self.handle = int(make_unique(self.mem, S_POOL, shape, self.shape.constants, seed))
-        if self.handle == 0:
-            raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
+        self._made(int(make_unique(self.mem, S_POOL, shape, self.shape.constants, seed)))
 
     # --- filling --------------------------------------------------------------------------------
     def collect(self, fragment: int) -> tuple[Words, Words]:
         """Collect the tags and places of a fragment's rows. Runs without the GIL, so no thread may change the rows
         meanwhile: for a restart, with one thread for each fragment.
         """
-        room = max(0, int(descriptor_word(self.mem, fragment, F_ROWS))) + 1
-        tags = np.zeros(room, dtype=np.int64)
-        places = np.zeros(room, dtype=np.int64)
-        side = np.zeros(2 * (self.shape.key_words + SLACK_WORDS), dtype=np.int64)
-        state = np.zeros(3, dtype=np.int64)
-        state[1] = COLLECT_SLOTS
-        while collect_unique(self.mem, self.handle, fragment, tags, places, side, state) == ST_MORE:
-            if state[2] == room:
-                raise InvariantBroken("a fragment has more rows than it counts; run `tidemark check`")
-            state[1] = COLLECT_SLOTS
-        return tags[: int(state[2])], places[: int(state[2])]
+        tags, places = self._collected(collect_unique, fragment, 1, 2)
+        return tags[0], places
 
     def load(self, runs: Sequence[tuple[Words, Words]]) -> None:
         """Fill an empty index with all its entries. Raises: MemoryExhausted; the caller must then drop it."""
@@ -84,11 +60,6 @@ class UniqueHash:
                 stop = min(start + LOAD_ENTRIES, len(tags))
                 if load_unique(self.mem, self.handle, tags, places, start, stop) != OK:
                     raise MemoryExhausted("data_memory has no room for an index; enlarge data_memory")
-
-    def drop(self) -> None:
-        """Withdraw the index, if it is not withdrawn yet, and free its memory. A repeated call does nothing."""
-        withdraw(self.mem, self.handle)
-        drop_unique(self.mem, next_handle(self.handle))
 
     # --- counters and checks --------------------------------------------------------------------
     def counters(self) -> dict[str, int]:
@@ -118,12 +89,5 @@ class UniqueHash:
         now, entries, _, _ = self._counters()
         if status == OK and now == version and state[ix.CU_ENTRIES] != entries:
             state[ix.CK_FAULT], state[ix.CK_EVIDENCE] = ix.FAULT_COUNT, state[ix.CU_ENTRIES]
-        for fragment in (self.fragments if fragments is None else fragments) if state[ix.CK_FAULT] == 0 else ():
-            position = np.zeros(3, dtype=np.int64)
-            status = ST_MORE
-            while status == ST_MORE:
-                between()
-                position[1] = CHECK_SLOTS
-                status = check_unique_rows(self.mem, self.handle, fragment, position, state)
-        number = int(state[ix.CK_FAULT])
-        return Fault(number, FAULTS[number], int(state[ix.CK_EVIDENCE])) if number else None
+        self._check_rows(check_unique_rows, fragments, between, state)
+        return fault_in(state)

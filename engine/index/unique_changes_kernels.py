@@ -31,7 +31,6 @@ def uniques_of(mem, fragment):
 
 @helper
 def takes_entries(mem, txn, index):
-    """Whether operations of a transaction take entries of an index."""
     return mem[index + X.I_UNIQUE] != 0 and mem[index + X.U_TAKES] <= mem[txn + A.X_GENERATION]
 
 
@@ -122,7 +121,6 @@ def point_taken_entries(mem, txn, indexes, fragment):
 # --- commit ---------------------------------------------------------------------------------------
 @helper
 def image_tag(mem, buf, index, fragment, row, operation):
-    """Return the tag of an UPDATE's after-image."""
     at = (mem[operation + A.O_RECORD] >> A.OP_RECORD_SHIFT) + L.OPERATION_WORDS
     reference = var_as_of(mem, fragment, row, operation) if mem[fragment + A.F_HAS_VAR] else 0
     return parted_tag(mem, index, buf, at, reference)
@@ -171,36 +169,24 @@ def remove_replaced(mem, txn, buf, operation, fragment, rowid, row):
 
 
 @helper
-def remove_deleted(mem, txn, fragment, rowid):
-    """Remove, at commit before a DELETE is applied, the entries of the row."""
+def remove_of_row(mem, txn, fragment, rowid, since):
+    """Remove the entries of a row in its slot: at commit before a DELETE is applied, or at rollback of an INSERT.
+
+    since: the word of an index with the first generation of transactions that have entries there: I_BIRTH or U_TAKES.
+    """
     indexes = uniques_of(mem, fragment)
     if indexes == 0:
         return
     place = place_of(mem, fragment, rowid)
     for i in range(mem[indexes + X.XL_COUNT]):
         index = mem[indexes + X.XL_FIRST + i]
-        if mem[index + X.I_UNIQUE] != 0 and mem[index + X.I_BIRTH] <= mem[txn + A.X_GENERATION]:
+        if mem[index + X.I_UNIQUE] != 0 and mem[index + since] <= mem[txn + A.X_GENERATION]:
             tag = slot_tag(mem, index, place)
             if tag != NO_TAG:
                 remove_entry(mem, index, tag, place)
 
 
 # --- rollback -------------------------------------------------------------------------------------
-@helper
-def remove_inserted(mem, txn, fragment, rowid):
-    """Remove, at rollback of an INSERT whose row is still in place, the row's entries."""
-    indexes = uniques_of(mem, fragment)
-    if indexes == 0:
-        return
-    place = place_of(mem, fragment, rowid)
-    for i in range(mem[indexes + X.XL_COUNT]):
-        index = mem[indexes + X.XL_FIRST + i]
-        if takes_entries(mem, txn, index):
-            tag = slot_tag(mem, index, place)
-            if tag != NO_TAG:
-                remove_entry(mem, index, tag, place)
-
-
 @helper
 def is_tag_before(mem, buf, index, fragment, row, place, operation, tag):
     """Whether an image of a row from before an operation has a tag; checks the latest image first."""

@@ -14,7 +14,7 @@ from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows.primary_kernels import candidate
-from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
+from tidemark.engine.rows.segments_kernels import TAG_PARTS, segment_of, tag_part
 
 
 @helper
@@ -38,37 +38,26 @@ def is_key_twice(mem, index, place, other, words):
 
 
 @helper
-def count_among(mem, index, at, length, wanted, place, words):
-    """Count the entries of a row among `length` at `at`, plus 1,000 for each other row with its key."""
-    found = 0
-    for i in range(length):
-        entry = mem[at + i]
-        if entry >> A.ENTRY_TAG_SHIFT == wanted:
-            if entry & A.COMPACT_MASK == place:
-                found += 1
-            elif is_key_twice(mem, index, place, entry & A.COMPACT_MASK, words):
-                found += 1_000
-    return found
-
-
-@helper
 def count_entries(mem, index, tag, place, words):
     """Count the entries of a row with the key of SIDE_TARGET, plus 1,000 for each other row with that key."""
     hash = mem[index + X.I_UNIQUE]
     if mem[hash + A.F_SEGMENTS] == 0:
         return 0
     segment = segment_of(mem, hash, tag)
-    over = mem[segment + A.SEG_OVERFLOW_COUNT]
     found = candidate(mem, segment, tag)
-    if found != -1 and over == 0:
+    if found != -1 and mem[segment + A.SEG_OVERFLOW_COUNT] == 0:
         return 1 if found != 0 and mem[found] & A.COMPACT_MASK == place else 0
     wanted = A.ENTRY_USED | tag
-    first = bucket_address(mem, segment, first_bucket(mem, segment, tag))
-    second = bucket_address(mem, segment, second_bucket(mem, segment, tag))
-    count = count_among(mem, index, first, A.BUCKET_WORDS, wanted, place, words)
-    if second != first:
-        count += count_among(mem, index, second, A.BUCKET_WORDS, wanted, place, words)
-    return count + count_among(mem, index, mem[segment + A.SEG_OVERFLOW], over, wanted, place, words)
+    count = 0
+    for part in range(TAG_PARTS):
+        at, length = tag_part(mem, segment, tag, part)
+        for i in range(at, at + length):
+            if mem[i] >> A.ENTRY_TAG_SHIFT == wanted:
+                if mem[i] & A.COMPACT_MASK == place:
+                    count += 1
+                elif is_key_twice(mem, index, place, mem[i] & A.COMPACT_MASK, words):
+                    count += 1_000
+    return count
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1])")

@@ -14,6 +14,7 @@ import numpy as np
 
 from tidemark.engine.base.errors import NotNullViolation, TypeMismatch
 from tidemark.engine.index.key_values import KeyShape
+from tidemark.engine.index.ordered import SLACK_WORDS
 from tidemark.engine.index.unique_keys_kernels import encode_lookups
 from tidemark.engine.rows.column_input import to_columns
 from tidemark.engine.rows.columnar import encode_rows
@@ -26,8 +27,6 @@ from tidemark.engine.schema.types_base import shown
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
-
-SLACK_WORDS = 2  # the encoder writes a value before it checks the limit
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,6 @@ NO_TAG = -1
 
 @helper
 def is_null_in_var(mem, column, parts, var_at):
-    """Whether a var column is NULL in the var part parts[var_at:]."""
     header = parts[var_at] if var_at != NO_VAR_PART else 0
     ordinal = mem[column + K.CW_AT]
     if ordinal >= (header >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK:
@@ -121,7 +120,6 @@ def parted_tag(mem, index, fixed, at, reference):
 
 @helper
 def are_words(mem, at, keys, start, words):
-    """Whether mem[at:] equals these key words."""
     for i in range(words):
         if mem[at + i] != keys[start + i]:
             return False

@@ -151,20 +151,14 @@ def collect_unique(mem, index, fragment, tags, places, side, state):
         place = next_live(mem, fragment, state[0], state)
         if place < 0:
             return A.OK if place == -1 else A.ST_MORE
-        if not is_null_row(mem, index, place):
+        reference = var_of_place(mem, place)
+        var_at = chunk_address(mem, reference) if reference else NO_VAR_PART
+        if not has_null(mem, index, mem, row_of_place(mem, place) + A.ROW_HEADER_WORDS, mem, var_at):
             words = encode_row(mem, index, place, side, 0, side, out, out - 2)
             tags[state[2]] = tag_of(side, out, words, mem[index + X.U_SEED])
             places[state[2]] = place
             state[2] += 1
     return A.ST_MORE
-
-
-@helper
-def is_null_row(mem, index, place):
-    """Whether a key column of the row at a place is NULL."""
-    reference = var_of_place(mem, place)
-    var_at = chunk_address(mem, reference) if reference else NO_VAR_PART
-    return has_null(mem, index, mem, row_of_place(mem, place) + A.ROW_HEADER_WORDS, mem, var_at)
 
 
 @kernel("int64(int64[::1], int64, int64, int64)")

@@ -29,9 +29,9 @@ from tidemark.engine.point.trees_kernels import bind_tree
 from tidemark.engine.point.values_kernels import leave, no_row, row_of_plan
 from tidemark.engine.programs import program_layout as P
 from tidemark.engine.rows.rows_kernels import known_row_address
-from tidemark.engine.txn.abort_kernels import abort_at_once
+from tidemark.engine.txn.abort_kernels import abort_some
 from tidemark.engine.txn.begin_kernels import begin_at, has_txid, txid_next
-from tidemark.engine.txn.commit_kernels import commit_at_once
+from tidemark.engine.txn.commit_kernels import WHOLE, commit_at_once
 from tidemark.engine.txn.operations_kernels import put_each, put_existing, touch_row
 
 LEFT = 0
@@ -158,7 +158,7 @@ def end(mem, txn, buf, fill, copies, epoch, status):
         if status == A.ST_INVARIANT:
             return BROKEN
         mem[A.S_TXID] -= 1
-    return LEFT if abort_at_once(mem, txn, buf) == A.OK else BROKEN
+    return LEFT if abort_some(mem, txn, buf, WHOLE) == A.OK else BROKEN
 
 
 @helper

@@ -24,7 +24,6 @@ _var_header = helper(R.var_header)
 
 @helper
 def needs_image(plan, pairs, count):
-    """Whether one of these judged changes replaces the image."""
     for i in range(count):
         if plan[pairs[2 * i] + U.V_CHANGE] == U.CHANGE_BY_IMAGE:
             return True

@@ -165,7 +165,6 @@ class CommittedChanges:
         return self.make(table, mode, key, plain, index, None, program)
 
     def _prepared(self) -> Any:
-        """Return the kernel, with a place for its transactions."""
         change = change_row.entry
         with self._store.latch:
             place = self._store.own_place()

@@ -6,7 +6,7 @@ All rows are changed, or none: if a kernel leaves one, all are undone, and the g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemark.engine.access import batch_operations
@@ -14,7 +14,8 @@ from tidemark.engine.access.index_scans import shows_others
 from tidemark.engine.base.out_of_memory import memory_error
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
-from tidemark.engine.point.changes import DONE, LEFT, CommittedChanges, change_by, program_of
+from tidemark.engine.point.change_kernels import DONE, LEFT, REFUSED
+from tidemark.engine.point.changes import CommittedChanges, change_by, program_of
 from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.point.selects import select
 from tidemark.engine.programs.expressions import Col, Compare, Constant, Expression, Junction
@@ -50,11 +51,15 @@ def _change_each(
     if len(rows) == 1:  # which is changed whole or not at all
         status = change_by(txn, plan, mode, *rows[0], program)
         return None if status == LEFT else int(status == DONE)
+    return _count_done(txn, (change_by(txn, plan, mode, what, changes, program) for what, changes in rows))
+
+
+def _count_done(txn: Transaction, calls: Iterable[int]) -> int | None:
+    """Make calls; return how many are DONE, None for the general path, with nothing changed, if one is LEFT."""
     count = 0
     try:
         with txn.savepoint():
-            for what, changes in rows:
-                status = change_by(txn, plan, mode, what, changes, program)
+            for status in calls:
                 if status == LEFT:
                     raise _Left
                 count += status == DONE
@@ -71,7 +76,6 @@ def generally(call: Callable[..., R], txn: Transaction, table: Table, *arguments
 
 
 def _is_few(data: Any, progress: Progress | None, *kinds: type) -> bool:
-    """Whether a batch is a short list of objects of one of these types."""
     if progress is not None or type(data) is not list or not 0 < len(data) <= FEW_ROWS:
         return False
     kind = type(data[0])
@@ -108,7 +112,6 @@ def update_many(txn: Transaction, table: Table, data: Any, progress: Progress | 
 
 
 def _parted(names: Sequence[str], row: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    """Return the key of a row, and its other columns."""
     if len(names) == 1:
         return row.pop(names[0]), row
     return tuple([row.pop(name) for name in names]), row
@@ -130,24 +133,24 @@ def upsert(
 ) -> bool:
     """As `unique_upserts.upsert`."""
     plan = _plan_for(txn, table) if index is None and type(row) in (tuple, dict) else None
-    is_new = None if plan is None else _upsert_one(txn, table, plan, row, changes)
-    return generally(unique_upserts.upsert, txn, table, row, changes, index) if is_new is None else is_new
+    status = LEFT if plan is None else _upsert_one(txn, table, plan, row, changes)
+    if status == LEFT:
+        return generally(unique_upserts.upsert, txn, table, row, changes, index)
+    return status == DONE
 
 
-def _upsert_one(txn: Transaction, table: Table, plan: Plan, row: Any, changes: Mapping[str, Any] | None) -> bool | None:
-    """Insert a row that has all columns, or change the row with its key; return whether it was inserted, None for the
-    general path.
-    """
+def _upsert_one(txn: Transaction, table: Table, plan: Plan, row: Any, changes: Mapping[str, Any] | None) -> int:
+    """Insert a row that has all columns (DONE), or change the row with its key (REFUSED); or LEFT."""
     names = plan.format.names
     if len(row) != len(names):
-        return None
+        return LEFT
     if changes is not None and type(changes) is not dict:
-        return None  # which refuses it, whether there is a row or not
+        return LEFT  # the general path refuses it, whether there is a row or not
     if change_by(txn, plan, MODE_INSERT, row, None) == DONE:
-        return True
+        return DONE
     given = dict(row) if type(row) is dict else dict(zip(names, row, strict=True))
     if given.keys() != set(names):
-        return None
+        return LEFT
     key, others = _parted(table.definition.primary_key, given)
     if changes is None:
         program, plain = NOTHING, others
@@ -156,8 +159,8 @@ def _upsert_one(txn: Transaction, table: Table, plan: Plan, row: Any, changes: M
         found = program_of(plan, MODE_UPDATE, changes, None)
         program, plain = (NOTHING, dict(changes)) if found is None else found
     if not plain and not program.size:
-        return None
-    return None if change_by(txn, plan, MODE_UPDATE, key, plain, program) == LEFT else False
+        return LEFT
+    return LEFT if change_by(txn, plan, MODE_UPDATE, key, plain, program) == LEFT else REFUSED
 
 
 def upsert_many(
@@ -172,26 +175,11 @@ def upsert_many(
     count = None
     if index is None and _is_few(data, progress, tuple, dict):
         plan = _plan_for(txn, table)
-        count = None if plan is None else _upsert_each(txn, table, plan, data, changes)
+        if plan is not None:
+            count = _count_done(txn, (_upsert_one(txn, table, plan, row, changes) for row in data))
     if count is not None:
         return count
     return generally(unique_upserts.upsert_many, txn, table, data, changes, index, progress)
-
-
-def _upsert_each(
-    txn: Transaction, table: Table, plan: Plan, data: list[Any], changes: Mapping[str, Any] | None
-) -> int | None:
-    count = 0
-    try:
-        with txn.savepoint():
-            for row in data:
-                is_new = _upsert_one(txn, table, plan, row, changes)
-                if is_new is None:
-                    raise _Left
-                count += is_new
-    except _Left:
-        return None
-    return count
 
 
 # --- by a condition -------------------------------------------------------------------------------

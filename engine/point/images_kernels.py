@@ -48,7 +48,6 @@ _var_header = helper(R.var_header)
 # --- values ---------------------------------------------------------------------------------------
 @helper
 def is_text_known(plan, column, value):
-    """Whether a value is a text for a column."""
     if is_text(value) == 0 or text_length(value) > plan[column + U.V_READ + U.KC_LEAST]:
         return 0
     size = text_size(value)
@@ -120,14 +119,12 @@ def store_number(words, byte, width, low, high):
 
 @helper
 def put_number(plan, column, value, words, byte):
-    """Write a number to a byte of an array."""
     _, low, high = number_of(plan, column + U.V_READ, value)
     store_number(words, byte, plan[column + U.V_READ + U.KC_BYTES], low, high)
 
 
 @helper
 def put_fixed(plan, column, value, words, at):
-    """Write a known value into the fixed image words[at:]."""
     byte = (at << 3) + plan[column + U.V_PLACE]
     width = plan[column + U.V_READ + U.KC_BYTES]
     null = plan[column + U.V_NULL]
@@ -171,7 +168,6 @@ def read_changes(plan, changes, pairs):
 
 @helper
 def put_changes(plan, pairs, count, words, at):
-    """Write judged changes into the fixed image words[at:]."""
     for i in range(count):
         put_fixed(plan, pairs[2 * i], object_of(pairs[2 * i + 1]), words, at)
 

@@ -68,7 +68,6 @@ def output_of(program, number):
 
 @helper
 def put_output(program, column, low, high, null, words, at):
-    """Write the value of an output into the fixed image words[at:]."""
     byte = (at << 3) + program[column + K.CW_AT]
     width = program[column + K.CW_BYTES]
     mask = program[column + K.CW_NULL_MASK]
@@ -84,7 +83,6 @@ def put_output(program, column, low, high, null, words, at):
 
 @helper
 def put_outputs(program, work, words, at):
-    """Write what a program has computed for its first row into the fixed image words[at:]."""
     for number in range(program[P.H_INSTRUCTIONS]):
         column, output = output_of(program, number)
         if column != 0:

@@ -92,7 +92,6 @@ class RowPlan:
         self.words: Words = np.concatenate([words, np.array(pieces, dtype=np.int64)])
 
     def _column(self, place: Place) -> list[int]:
-        """Return the words of a column."""
         kind = place.column.type
         made, width = value_kind(kind, place.is_key)
         part = _PARTS.get(place.part, u.PART_FIXED)
@@ -106,7 +105,6 @@ class RowPlan:
         return [made << u.KIND_SHIFT | part << u.PART_SHIFT | width << u.SIZE_SHIFT | where, null, missing, detail]
 
     def _missing(self, place: Place, kind: ColumnType) -> Any:
-        """Return the value of a row whose var part lacks a column."""
         data = var_default(place)
         return None if data is None else kind.loaded(from_var(kind, data))
 
@@ -203,7 +201,6 @@ class Plan:
         return self.version == table.definition.version and self.format is table.format
 
     def _read_values(self, table: Table) -> None:
-        """Add how kernels read rows and changes."""
         layout, start = table.format.layout, self.words.size
         values: list[int] = []
         in_place: set[str] = set()
@@ -262,7 +259,6 @@ class Plan:
 
 
 def _with_key(words: Words, key: Words) -> Words:
-    """Return the words of a table for calls with a key."""
     found = np.concatenate([words, key])
     found[u.U_KEY] = words.size
     return found

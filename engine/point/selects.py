@@ -131,7 +131,6 @@ class _Known(NamedTuple):
 
 
 def _select_members(table: Table, where: Member, wanted: list[str]) -> Select | None:
-    """Return how kernels find the rows whose primary key is one of some constants."""
     if type(where.inner) is not Col or len(where.values) > FEW_ROWS:
         return None
     values = []
@@ -221,7 +220,6 @@ def _way(
 
 
 def _by_index(table: Table, stored: StoredIndex, bounds: _Bounds, wanted: list[str]) -> _ByIndex | None:
-    """Return what reads a range of an ordered index."""
     columns, partition = table.columns_of(stored), table.definition.partition
     if columns is None or len(columns) < bounds.columns or len(partition.numbers) != partition.next_number:
         return None  # entries of a dropped partition may still exist
@@ -273,7 +271,6 @@ class _Bounds(NamedTuple):
 
     @property
     def columns(self) -> int:
-        """How many columns of the index they are about."""
         return max(len(self.low), len(self.high))
 
 
@@ -319,7 +316,6 @@ class _ByIndex:
     def rows(
         self, plan: Plan, values: Sequence[Any], is_reverse: bool, limit: int | None, txn: Transaction | None
     ) -> Any:
-        """Return the rows for these constants, or ..."""
         most = -FEW_ROWS if limit is None else limit
         if most == 0 or most > FEW_ROWS or txn is not None:
             return ...
@@ -330,14 +326,12 @@ class _ByIndex:
 
 
 def _taking(places: list[int], count: int) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """Return what takes the values at some places of `count`."""
     if places == list(range(count)):
         return tuple
     return lambda values: tuple([values[place] for place in places])
 
 
 def _by_keys(table: Table, name: str, wanted: list[str]) -> _ByKeys | None:
-    """Return what looks up rows by a primary key of this column alone."""
     if table.definition.primary_key != (name,):
         return None
     kinds = {column.name: column.type for column in table.definition.columns}
@@ -361,7 +355,6 @@ class _ByKeys:
     def rows(
         self, plan: Plan, values: Sequence[Any], is_reverse: bool, limit: int | None, txn: Transaction | None
     ) -> Any:
-        """Return the rows with these keys, or ..."""
         if txn is not None:
             return ...
         rows = select_keys.entry(plan.mem, plan.words, self._rows.words, tuple(values))
@@ -371,7 +364,6 @@ class _ByKeys:
 def _by_key(
     table: Table, plan: Plan, compared: Compared, wanted: list[str], constants: list[_Constant]
 ) -> _ByKey | None:
-    """Return what looks up one row by the primary key or a unique index over exactly these columns."""
     names = [name for name, _ in compared]
     if any(condition != "eq" for _, condition in compared) or len(set(names)) != len(names):
         return None
@@ -404,13 +396,11 @@ class _ByKey:
             self._make = row_class(tuple(wanted))._make
 
     def key(self, values: Sequence[Any]) -> tuple[Any, str | None]:
-        """Return the key, and the name of its unique index."""
         return self._pick(values), self._unique
 
     def rows(
         self, plan: Plan, values: Sequence[Any], is_reverse: bool, limit: int | None, txn: Transaction | None
     ) -> Any:
-        """Return the row for these constants in a list, or ..."""
         key = self._pick(values)
         if self._unique is not None:
             row = plan.unique(key, self._unique) if txn is None else plan.unique_seen(txn, key, self._unique)

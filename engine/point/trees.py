@@ -212,7 +212,6 @@ def _constants(found: Compiled, values: Sequence[Any]) -> list[int]:
 
 # --- trees ----------------------------------------------------------------------------------------
 def _added(known: Words, tree: Sequence[int]) -> Words:
-    """Return words with one tree more."""
     words = np.concatenate([known, np.array(tree, dtype=np.int64)])
     words[u.T_COUNT] = known[u.T_COUNT] + 1
     return words

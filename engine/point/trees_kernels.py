@@ -207,7 +207,6 @@ def bind_tree(plan, trees, mode, changes, where, ahead, found, pairs, words):
 
 @helper
 def are_read(trees, tree, found, words):
-    """Whether all constants of a tree are values of the columns that they are compared with."""
     for i in range(trees[tree + U.T_CONSTANTS]):
         entry = tree + trees[tree + U.T_CONSTANTS_AT] + i * U.CONSTANT_WORDS
         value = object_of(found[trees[entry + U.C_NUMBER]])

@@ -64,14 +64,17 @@ def leave(row):
 
 @helper
 def no_row(row):
-    """Return None in place of a row in the making."""
     drop(row)
     return none()
 
 
 @helper
 def calendar(days):
-    """Return (year, month, day) of a number of days since 1970, by eras of 400 years that begin in March."""
+    """Return (year, month, day) of a number of days since 1970, by eras of 400 years that begin in March; year 0 for a
+    day that Python does not have.
+    """
+    if days < U.DAY_LEAST or days > U.DAY_GREATEST:
+        return 0, 1, 1
     days += U.DAYS_BEFORE_1970
     era = days // 146_097
     day = days - era * 146_097
@@ -86,11 +89,7 @@ def calendar(days):
 @helper
 def date_of(plan, days):
     """Return a date, or no object for a day that Python does not have."""
-    year = 0
-    month = 1
-    day = 1
-    if U.DAY_LEAST <= days and days <= U.DAY_GREATEST:
-        year, month, day = calendar(days)
+    year, month, day = calendar(days)
     return new_date(plan[U.U_DATE_NEW], plan[U.U_DATE], year, month, day)
 
 
@@ -118,11 +117,7 @@ def time_of(plan, time):
 def datetime_of(plan, moment, zone):
     """Return a datetime of a number of microseconds since 1970, or no object. zone: address of its time zone."""
     days = moment // U.DAY_MICROSECONDS
-    year = 0
-    month = 1
-    day = 1
-    if U.DAY_LEAST <= days and days <= U.DAY_GREATEST:
-        year, month, day = calendar(days)
+    year, month, day = calendar(days)
     hour, minute, second, microsecond = clock(moment - days * U.DAY_MICROSECONDS)
     made = (plan[U.U_DATETIME_NEW], plan[U.U_DATETIME], zone)
     return new_datetime(made[0], made[1], made[2], year, month, day, hour, minute, second, microsecond)
@@ -202,7 +197,6 @@ def value_of(plan, column, kind, words, byte, size):
 
 @helper
 def is_varying(kind):
-    """Whether values of a kind have any size in a var part."""
     return kind == U.TEXT or kind == U.BYTES or kind == U.PADDED_TEXT or kind == U.PADDED_BYTES
 
 

@@ -144,7 +144,6 @@ def _listed(values: _Values) -> list[Any]:
 
 
 def _taken(column: _Column, positions: NDArray[np.intp]) -> _Column:
-    """Return a column's values at some positions."""
     values, is_null = column
     some = [values[place] for place in positions.tolist()] if isinstance(values, list) else values[positions]
     return some, is_null[positions]

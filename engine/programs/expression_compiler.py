@@ -58,7 +58,6 @@ def kind_of(kind: ColumnType) -> Kind | None:
 
 
 def _remedy(wanted: ColumnType, found: Kind) -> str:
-    """Return what to do if a column cannot take a value of a kind exactly."""
     if not isinstance(wanted, Decimal):
         return "compute with whole numbers, and divide by //, or change a column of floats or decimals"
     digits = counted(wanted.scale, "digit")
@@ -167,7 +166,6 @@ class Compiler:
                 self._leaf(node, yes, no, negated)
 
     def _junction(self, node: Junction, yes: str, no: str, negated: bool) -> list[_Jump | str]:
-        """Return the jumps for the operands, with the labels between them."""
         is_and = node.is_and != negated
         steps: list[_Jump | str] = []
         operands = _with_members(node, negated)
@@ -261,7 +259,6 @@ class Compiler:
             self.asm.branch(no)
 
     def _alike(self, one: str, other: str) -> bool:
-        """Whether two columns can be compared as they are stored."""
         first, second = self.column(one).type, self.column(other).type
         kinds = kind_of(first), kind_of(second)
         if kinds[0] is None or kinds[1] is None:

@@ -167,7 +167,6 @@ def _extreme_of_bytes(compiler: Compiler, function: str, node: Any, number: int)
 
 
 def _aggregate(compiler: Compiler, function: str, node: Expression | None, number: int) -> Output:
-    """Emit an aggregate of numbers, or a count."""
     if function not in FUNCTIONS:
         raise compiler.refuse(f"aggregates are {', '.join(FUNCTIONS[:-1])} and {FUNCTIONS[-1]}, got {shown(function)}")
     declared = compiler.column(node.name).type if isinstance(node, Col) else None

@@ -41,8 +41,9 @@ from tidemark.engine.programs.verifier import (
     padding_of,
 )
 from tidemark.engine.rows import columns_layout as c
-from tidemark.engine.rows.column_words import column_words
+from tidemark.engine.rows.column_words import column_class, column_words
 from tidemark.engine.schema.names import no_such_column
+from tidemark.engine.schema.row_layout import WORD_BYTES
 from tidemark.engine.schema.row_shape import compute_layout
 from tidemark.engine.schema.types import stored_limits
 from tidemark.engine.schema.types_base import is_int, shown
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 _PSEUDO_NAMES = {name: number for number, (name, _) in PSEUDO_COLUMNS.items()}
 _WORD_BITS = 64
+_WIDE_CLASSES = (c.CLASS_WIDE, c.CLASS_WIDE_UNSIGNED)
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 AGGREGATES = ("count", "sum", "min", "max")
 _DOUBLE = struct.Struct("<d")
@@ -74,6 +76,11 @@ def bits_float(bits: int) -> float:
     """Return the float of a signed word's bits."""
     (value,) = _DOUBLE.unpack(_LONG.pack(bits))
     return float(value)
+
+
+def counted(value: bytes, element_bytes: int) -> bytes:
+    """Return a constant of any length: the number of elements, then the elements; whole words."""
+    return _LONG.pack(len(value) // element_bytes) + value + bytes(-len(value) % WORD_BYTES)
 
 
 class Parameter(NamedTuple):
@@ -476,32 +483,46 @@ class Assembler:
         Examples:
             >>> asm.branch_stored("eq", "name", b"pen", "found")
         """
-        number = self._column(name)
-        flags = (p.FL_SQL if sql else 0) | (p.FL_OCTETS if octets else 0)
-        if condition in ("like", "not_like"):
-            flags |= self._padded(number)
-        value, constant = 0, None
-        place = self._layout.places[self._columns[number]]
-        words, _ = column_words(self._layout, [place.position])
+        self._column(name)  # its error comes first
         if isinstance(stored, bytes) and condition in ("like", "not_like"):
-            tokens = tokens_of(stored)
-            constant = _LONG.pack(len(tokens) // p.TOKEN_BYTES) + tokens
-        elif isinstance(stored, bytes):
-            constant = _LONG.pack(len(stored)) + stored
-        elif isinstance(stored, float):
-            value = float_bits(stored)
-        elif words[c.CW_CLASS] in (c.CLASS_WIDE, c.CLASS_WIDE_UNSIGNED):
-            constant = self._wide(stored)
-        else:
-            value = int(stored)
+            stored = tokens_of(stored)
+        self._compare(condition, name, stored, label, sql, octets)
+
+    def _compare(
+        self,
+        condition: str,
+        name: str,
+        value: Any,
+        label: str,
+        sql: bool,
+        octets: bool,
+        parameter: int | None = None,
+    ) -> None:
+        """Emit a comparison of a column with a stored value: a pattern is given by its tokens. parameter: its number if
+        it is bound later.
+        """
+        number = self._column(name)
+        is_pattern = condition in ("like", "not_like")
+        flags = (p.FL_SQL if sql else 0) | (p.FL_OCTETS if octets else 0)
+        if is_pattern:
+            flags |= self._padded(number)
+        element_bytes, is_wide, constant = 0, False, None
+        if isinstance(value, bytes):
+            element_bytes = p.TOKEN_BYTES if is_pattern else 1
+            constant = counted(value, element_bytes)
+        elif isinstance(value, float):
+            value = float_bits(value)
+        elif column_class(self.definition.columns[self._columns[number]].type) in _WIDE_CLASSES:
+            is_wide, constant = True, self._wide(value)
         self._emit(
             p.OP_BRANCH_ATTR_OP_ARG,
             condition=self._condition(condition),
             flags=flags,
             place=number,
-            value=value,
+            value=0 if constant is not None else int(value),
             label=label,
             constant=constant,
+            parameter=None if parameter is None else Parameter(parameter, element_bytes, is_wide),
         )
 
     def branch_parameter(self, condition: str, name: str, parameter: int, label: str, sql: bool = True) -> None:

@@ -111,7 +111,6 @@ _CHARACTERS = frozenset([Char, VarChar, LongText])
 
 
 def _exact(table: str, kind: Any, condition: str, value: Any) -> Lowered:
-    """Lower a number, exactly."""
     if type(value) is int and type(kind) is Integer and kind.minimum <= value <= kind.maximum:
         return condition, (value,)
     if not is_int(value) and not isinstance(value, (float, PythonDecimal)):

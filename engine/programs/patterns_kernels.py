@@ -22,7 +22,6 @@ _NAIVE_STEPS_PER_BYTE = 4
 
 @helper
 def _token(program, pattern, i):
-    """Return token i of the pattern at a word address."""
     return (program[np.uint64(pattern + (i >> 2))] >> ((i & 3) << 4)) & P.TOKEN_MASK
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import fields
+from typing import Any, cast
 
 from tidemark.engine.programs.expressions import (
     Arithmetic,
@@ -67,28 +68,17 @@ def numbered(nodes: Sequence[Any]) -> tuple[list[Any], dict[int, int]]:
 
 
 def _copied(node: Expression, numbers: dict[int, int]) -> Expression:
-    made: Expression
-    if isinstance(node, Constant):
-        made = Constant(node.value)
+    if not isinstance(node, (Arithmetic, Compare, Constant, Junction, Like, Member, Not, NullTest)):
+        return node
+    values: list[Any] = []
+    for field in fields(cast(Any, node)):
+        value = getattr(node, field.name)
+        if isinstance(value, Expression):
+            value = _copied(value, numbers)
+        elif field.name in ("operands", "values"):
+            value = tuple([_copied(each, numbers) for each in value])
+        values.append(value)
+    made = type(node)(*values)
+    if isinstance(made, (Constant, Like)):
         numbers[id(made)] = len(numbers)
-        return made
-    if isinstance(node, Compare):
-        left = _copied(node.left, numbers)
-        return Compare(node.condition, left, _copied(node.right, numbers))
-    if isinstance(node, Arithmetic):
-        left = _copied(node.left, numbers)
-        return Arithmetic(node.operator, left, _copied(node.right, numbers))
-    if isinstance(node, Junction):
-        return Junction(node.is_and, tuple(_copied(each, numbers) for each in node.operands))
-    if isinstance(node, Not):
-        return Not(_copied(node.inner, numbers))
-    if isinstance(node, NullTest):
-        return NullTest(_copied(node.inner, numbers))
-    if isinstance(node, Member):
-        inner = _copied(node.inner, numbers)
-        return Member(inner, tuple(_copied(each, numbers) for each in node.values))
-    if isinstance(node, Like):
-        made = Like(_copied(node.inner, numbers), node.pattern)
-        numbers[id(made)] = len(numbers)
-        return made
-    return node
+    return made

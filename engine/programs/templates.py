@@ -8,28 +8,19 @@ verified one, whatever the value.
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidemark.engine.programs import program_layout as p
-from tidemark.engine.programs.instruction_set import CONDITIONS, FLOAT, INTEGER, WIDE
-from tidemark.engine.programs.interpreter import Assembler, Parameter, Program, with_constants
-from tidemark.engine.rows import columns_layout as c
-from tidemark.engine.rows.column_words import column_class
+from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
+from tidemark.engine.programs.interpreter import Assembler, Parameter, Program, counted, with_constants
 from tidemark.engine.schema.row_layout import WORD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_LONG = struct.Struct("<q")
 _LOW = (1 << 64) - 1
-
-
-def _counted(value: bytes, element_bytes: int) -> bytes:
-    """Return a constant of any length: the number of elements, then the elements; whole words."""
-    return _LONG.pack(len(value) // element_bytes) + value + bytes(-len(value) % WORD_BYTES)
 
 
 class Template:
@@ -76,7 +67,7 @@ class Template:
         pool_at = self.pool_at
         offsets = []
         for number, element_bytes, _ in self._late:
-            piece = _counted(values[number], element_bytes)
+            piece = counted(values[number], element_bytes)
             pieces.append(piece)
             offsets.append(at - pool_at)
             at += len(piece) // WORD_BYTES
@@ -98,25 +89,7 @@ class TemplateAssembler(Assembler):
 
     def compare(self, condition: str, name: str, value: Any, parameter: int, label: str, octets: bool = False) -> None:
         """Emit `branch_stored` with a parameter: a word, an integer of 128 bits, bytes, or the tokens of a pattern."""
-        number = self._column(name)
-        is_pattern = condition in ("like", "not_like")
-        flags = p.FL_SQL | (p.FL_OCTETS if octets else 0) | (self._padded(number) if is_pattern else 0)
-        element_bytes = 0
-        if isinstance(value, bytes):
-            element_bytes = p.TOKEN_BYTES if is_pattern else 1
-        kind = self.definition.columns[self._columns[number]].type
-        is_wide = not element_bytes and column_class(kind) in (c.CLASS_WIDE, c.CLASS_WIDE_UNSIGNED)
-        constant = _counted(value, element_bytes) if element_bytes else self._wide(value) if is_wide else None
-        self._emit(
-            p.OP_BRANCH_ATTR_OP_ARG,
-            condition=CONDITIONS.index(condition),
-            flags=flags,
-            place=number,
-            value=0 if constant is not None else value,
-            label=label,
-            constant=constant,
-            parameter=Parameter(parameter, element_bytes, is_wide),
-        )
+        self._compare(condition, name, value, label, True, octets, parameter)
 
     def load(self, register: int, kind: str, value: int, parameter: int) -> None:
         """Load a parameter of that type: an integer, the bits of a float, or an integer of 128 bits."""

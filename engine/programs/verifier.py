@@ -385,7 +385,6 @@ class Verifier:
                         waiting.append(target)
 
     def _after(self, number: int, each: Fields, state: Types) -> Types:
-        """Return the types after an instruction."""
         known = INSTRUCTIONS[each.opcode]
         registers = {"a": each.a, "b": each.b, "c": each.c}
         if self.words[p.H_KEY_WORDS]:

@@ -20,9 +20,7 @@ from tidemark.engine.programs.vm_words_kernels import (
     add_words,
     below,
     bits_of,
-    float_floor_divided,
     float_of,
-    float_remainder,
     multiply_high,
     multiply_words,
     subtract_words,
@@ -132,9 +130,9 @@ def _divide_floats(work, opcode, flags, target, one, other, begin, end):
         elif opcode == P.OP_FLOAT_DIV:
             result = x / y
         elif opcode == P.OP_FLOAT_MOD:
-            result = float_remainder(x, y)
+            result = x % y
         else:
-            result = float_floor_divided(x, y)
+            result = x // y
         work[P.W_LOW + target * P.VECTOR_ROWS + row] = bits_of(result)
         work[P.W_NULL + target * P.VECTOR_ROWS + row] = is_null
         work[P.W_COMPARED + row] = mark
@@ -161,7 +159,6 @@ def _multiply_words(work, target, one, other, begin, count):
 
 @helper
 def _float_words(work, opcode, target, one, other, count):
-    """Compute sums, differences and products."""
     if opcode == P.OP_FLOAT_ADD:
         for i in range(count):
             step = np.uint64(i)

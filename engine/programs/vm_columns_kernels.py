@@ -36,7 +36,6 @@ def constants_at(program):
 
 @helper
 def byte_at(words, at):
-    """Return the byte at a byte address."""
     return (words[np.uint64(at >> 3)] >> ((at & 7) << 3)) & 0xFF
 
 
@@ -113,7 +112,6 @@ def key_piece(data, program, part, column):
 
 @helper
 def is_fixed_null(data, base, program, column):
-    """Whether the null bit of a fixed-size column is set."""
     place = program[column + K.CW_NULL_BYTE]
     return place >= 0 and byte_at(data, (base << 3) + place) & program[column + K.CW_NULL_MASK] != 0
 
@@ -215,56 +213,27 @@ def compare_bytes(one, at, length, other, other_at, other_length):
 
 
 @helper
-def number_at(data, at, kind, size):
-    """Return (low, high) of a number at a byte address; narrow ones are in one word, wide ones begin on a word."""
-    word = data[np.uint64(at >> 3)]
-    if kind == K.CLASS_WIDE:
-        return word, data[np.uint64((at >> 3) + 1)]
-    if kind == K.CLASS_WIDE_UNSIGNED:
-        return word, 0
-    if kind == K.CLASS_FLOAT32:
-        return bits_of(single_of(word >> ((at & 7) << 3))), 0
-    if size < 8:
-        left = 64 - ((at & 7) << 3) - (size << 3)
-        word = (word << left) >> (64 - (size << 3))
-        if kind != K.CLASS_SIGNED:
-            word &= (1 << (size << 3)) - 1
-    return word, 0
-
-
-@helper
-def read_key_numbers(data, rows, program, work, column, target, k, begin, end):
-    """Read a number of a key in the var part into a register of the due rows. Return the number of damaged rows, which
-    are marked in the null plane by 2.
-    """
-    damaged = 0
-    work[P.W_NULLS_SEEN + target] = 0
-    for row in range(begin, end):
-        work[P.W_NULL + target * P.VECTOR_ROWS + row] = 0
-        if work[P.W_RESUME + row] > k:
-            continue
-        at, length = key_piece(data, program, rows[P.R_VAR * P.VECTOR_ROWS + row], column)
-        if length < 0:
-            work[P.W_NULL + target * P.VECTOR_ROWS + row] = 2
-            damaged += 1
-            continue
-        low, high = number_at(data, at, program[column + K.CW_CLASS], program[column + K.CW_BYTES])
-        work[P.W_LOW + target * P.VECTOR_ROWS + row] = low
-        work[P.W_HIGH + target * P.VECTOR_ROWS + row] = high
-    return damaged
+def octets_at(words, at, left):
+    """Return the next bytes at a byte address, at most eight of `left`, as a word."""
+    index = at >> 3
+    shift = (at & 7) << 3
+    low = words[np.uint64(index)]
+    if shift:
+        low = (low >> shift) & ((1 << (64 - shift)) - 1)
+        if shift + (min(left, 8) << 3) > 64:
+            low |= words[np.uint64(index + 1)] << (64 - shift)
+    if left < 8:
+        low &= (1 << (left << 3)) - 1
+    return low
 
 
 @helper
 def number_anywhere(words, at, kind, size):
-    """Return (low, high) of a number inside the array that may begin at any byte, as in added columns."""
+    """Return (low, high) of a number of a class, which may begin at any byte, as in added columns."""
     index = at >> 3
     shift = (at & 7) << 3
-    low = words[np.uint64(index)]
+    low = octets_at(words, at, size)
     high = 0
-    if shift:
-        low = (low >> shift) & ((1 << (64 - shift)) - 1)
-        if shift + (min(size, 8) << 3) > 64:
-            low |= words[np.uint64(index + 1)] << (64 - shift)
     if kind == K.CLASS_WIDE:
         high = words[np.uint64(index + 1)]
         if shift:
@@ -281,8 +250,8 @@ def number_anywhere(words, at, kind, size):
 
 @helper
 def read_var_numbers(data, rows, program, work, column, target, k, begin, end):
-    """Read a number of an added column into a register of the due rows. Return the number of damaged rows, which are
-    marked in the null plane by 2.
+    """Read a number in the var part, of an added column or of the key, into a register of the due rows. Return the
+    number of damaged rows, which are marked in the null plane by 2.
     """
     damaged = 0
     seen = 0
@@ -292,7 +261,7 @@ def read_var_numbers(data, rows, program, work, column, target, k, begin, end):
         work[P.W_NULL + target * P.VECTOR_ROWS + row] = 0
         if work[P.W_RESUME + row] > k:
             continue
-        in_program, at, length = read_bytes(data, rows, program, column, row)
+        in_program, at, length = read_whole_bytes(data, rows, program, column, row)
         if length == IS_NULL:
             work[P.W_NULL + target * P.VECTOR_ROWS + row] = 1
             seen = 1

@@ -14,8 +14,8 @@ import numpy as np
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.programs import program_layout as P
-from tidemark.engine.programs.vm_columns_kernels import IS_DAMAGED, compare_bytes, read_whole_bytes
-from tidemark.engine.programs.vm_rows_kernels import add_wide, add_wide_value, clear_nulls, is_due
+from tidemark.engine.programs.vm_columns_kernels import IS_DAMAGED, compare_bytes, octets_at, read_whole_bytes
+from tidemark.engine.programs.vm_rows_kernels import add_wide, add_wide_value, clear_nulls, fail_row, is_due
 from tidemark.engine.programs.vm_words_kernels import bits_of, float_key, float_of, multiply_high, multiply_words
 from tidemark.engine.rows import columns_layout as K
 
@@ -27,21 +27,6 @@ NAN_BITS = 0x7FF8000000000000
 def _mixed(one, other):
     """Return the low word xor the high word of a product."""
     return multiply_words(one, other) ^ multiply_high(one, other)
-
-
-@helper
-def _octets_at(words, at, left):
-    """Return the next bytes at a byte address, at most eight of `left`, as a word."""
-    index = at >> 3
-    shift = (at & 7) << 3
-    low = words[np.uint64(index)]
-    if shift:
-        low = (low >> shift) & ((1 << (64 - shift)) - 1)
-        if shift + (min(left, 8) << 3) > 64:
-            low |= words[np.uint64(index + 1)] << (64 - shift)
-    if left < 8:
-        low &= (1 << (left << 3)) - 1
-    return low
 
 
 # --- keys ---------------------------------------------------------------------------------------------
@@ -106,9 +91,7 @@ def put_key_bytes(data, rows, program, work, column, part, offset, k, begin, end
         if work[np.uint64(P.W_RESUME) + step] <= k:
             in_program, place, length = read_whole_bytes(data, rows, program, column, i)
             if length == IS_DAMAGED:
-                work[P.W_VERDICT + i] = P.VERDICT_ERROR
-                work[P.W_CODE + i] = P.PE_DAMAGED
-                work[P.W_RESUME + i] = P.FINISHED
+                fail_row(work, i, P.PE_DAMAGED)
                 failed += 1
             if length < 0:
                 nulls |= 1 << part
@@ -125,7 +108,7 @@ def put_key_bytes(data, rows, program, work, column, part, offset, k, begin, end
 @helper
 def _hash_octets(words, place, length, h, by):
     for done in range(0, length, 8):
-        h = _mixed(_octets_at(words, place + done, length - done) ^ h, by)
+        h = _mixed(octets_at(words, place + done, length - done) ^ h, by)
     return h
 
 
@@ -156,7 +139,7 @@ def _hash_of_key(data, program, work, at, words, h):
 @helper
 def _are_octets(words, place, length, work, at):
     for done in range(0, length, 8):
-        if _octets_at(words, place + done, length - done) != work[np.uint64(at + (done >> 3))]:
+        if octets_at(words, place + done, length - done) != work[np.uint64(at + (done >> 3))]:
             return False
     return True
 
@@ -191,7 +174,7 @@ def _is_key(data, program, work, at, words, other, heap_at):
 @helper
 def _copy_octets(words, place, length, work, at):
     for done in range(0, length, 8):
-        work[at + (done >> 3)] = _octets_at(words, place + done, length - done)
+        work[at + (done >> 3)] = octets_at(words, place + done, length - done)
 
 
 @helper
@@ -519,9 +502,7 @@ def extreme_bytes(data, rows, program, work, opcode, column, accumulator, k, beg
             continue
         in_program, place, length = read_whole_bytes(data, rows, program, column, i)
         if length == IS_DAMAGED:
-            work[P.W_VERDICT + i] = P.VERDICT_ERROR
-            work[P.W_CODE + i] = P.PE_DAMAGED
-            work[P.W_RESUME + i] = P.FINISHED
+            fail_row(work, i, P.PE_DAMAGED)
             failed += 1
         if length < 0:
             continue

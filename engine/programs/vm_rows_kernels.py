@@ -52,14 +52,19 @@ def finish_rows(work, verdict, code, k, begin, end):
 
 
 @helper
+def fail_row(work, row, code):
+    work[P.W_VERDICT + row] = P.VERDICT_ERROR
+    work[P.W_CODE + row] = code
+    work[P.W_RESUME + row] = P.FINISHED
+
+
+@helper
 def fail_marked(work, k, begin, end):
     """End the due rows that have an error in the plane of comparisons."""
     failed = 0
     for i in range(begin, end):
         if work[P.W_COMPARED + i] != 0 and work[P.W_RESUME + i] <= k:
-            work[P.W_VERDICT + i] = P.VERDICT_ERROR
-            work[P.W_CODE + i] = work[P.W_COMPARED + i]
-            work[P.W_RESUME + i] = P.FINISHED
+            fail_row(work, i, work[P.W_COMPARED + i])
             failed += 1
     if failed:
         survey(work, begin, end)
@@ -347,7 +352,6 @@ def add_wide_value(work, opcode, at, low, high):
 
 @helper
 def _add_up_wide(work, opcode, register, at, k, begin, end):
-    """Compute sum, minimum or maximum of wide values."""
     for i in range(begin, end):
         if is_due(work, register, k, np.uint64(i)) != 0:
             low = work[P.W_LOW + register * P.VECTOR_ROWS + i]

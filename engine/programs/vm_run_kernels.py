@@ -25,7 +25,6 @@ from tidemark.engine.programs.vm_columns_kernels import (
     padded_bytes,
     read_bytes,
     read_fixed_numbers,
-    read_key_numbers,
     read_var_numbers,
 )
 from tidemark.engine.programs.vm_groups_kernels import (
@@ -42,6 +41,7 @@ from tidemark.engine.programs.vm_rows_kernels import (
     compare_nulls,
     compare_registers,
     fail_marked,
+    fail_row,
     fill_register,
     finish_rows,
     order_nulls,
@@ -58,7 +58,6 @@ _TAKEN = 0b010 | 0b101 << 3 | 0b001 << 6 | 0b011 << 9 | 0b100 << 12 | 0b110 << 1
 
 @helper
 def _type_of(program, column):
-    """Return the TYPE_ of a number column."""
     kind = program[column + K.CW_CLASS]
     if kind == K.CLASS_FLOAT32 or kind == K.CLASS_FLOAT64:
         return P.TYPE_FLOAT
@@ -67,7 +66,6 @@ def _type_of(program, column):
 
 @helper
 def _copy_plane(rows, work, plane, target, shift, begin, end):
-    """Copy a plane of the rows into a register."""
     first = np.uint64(P.W_LOW + target * P.VECTOR_ROWS + begin)
     place = np.uint64(plane * P.VECTOR_ROWS + begin)
     for i in range(end - begin):
@@ -80,11 +78,7 @@ def _read_number(data, rows, program, work, column, target, k, begin, end):
     """Read a number column into a register; rows with a damaged image end here."""
     part = program[column + K.CW_PART]
     if part == K.PART_KEY or part == K.PART_VAR:
-        if part == K.PART_KEY:
-            damaged = read_key_numbers(data, rows, program, work, column, target, k, begin, end)
-        else:
-            damaged = read_var_numbers(data, rows, program, work, column, target, k, begin, end)
-        if damaged:
+        if read_var_numbers(data, rows, program, work, column, target, k, begin, end) > 0:
             for i in range(begin, end):
                 is_damaged = work[P.W_NULL + target * P.VECTOR_ROWS + i] == 2
                 work[P.W_COMPARED + i] = P.PE_DAMAGED if is_damaged else 0
@@ -109,13 +103,6 @@ def _read_attr(data, rows, program, work, place, target, k, begin, end):
         _copy_plane(rows, work, P.R_ROWID, target, 0, begin, end)
     else:
         _copy_plane(rows, work, P.R_FRAGMENT, target, 0, begin, end)
-
-
-@helper
-def _fail_row(work, row, code):
-    work[P.W_VERDICT + row] = P.VERDICT_ERROR
-    work[P.W_CODE + row] = code
-    work[P.W_RESUME + row] = P.FINISHED
 
 
 @helper
@@ -153,7 +140,7 @@ def _compare_columns(data, rows, program, work, at, k, begin, end):
                 other = work
                 other_length = other_width
         if length == IS_DAMAGED or other_length == IS_DAMAGED:
-            _fail_row(work, row, P.PE_DAMAGED)
+            fail_row(work, row, P.PE_DAMAGED)
             failed += 1
             continue
         work[P.W_NULL + P.SCRATCH * P.VECTOR_ROWS + row] = 1 if length == IS_NULL else 0
@@ -173,7 +160,7 @@ def _compare_columns(data, rows, program, work, at, k, begin, end):
         work[P.W_COMPARED + row] = order
         work[P.W_MATCHED] += steps
         if order > 1 or work[P.W_MATCHED] > P.ROW_MATCH_STEPS_MAX:
-            _fail_row(work, row, P.PE_MATCH)
+            fail_row(work, row, P.PE_MATCH)
             failed += 1
     if failed:
         survey(work, begin, end)
@@ -191,7 +178,6 @@ def _compare_masks(work, condition, begin, end):
 
 @helper
 def _branch_column(data, rows, program, work, at, k, begin, end):
-    """Run a branch that compares a column with a constant, a parameter or another column."""
     head = program[at]
     opcode = head & P.FIELD_MASK
     condition = (head >> P.CONDITION_SHIFT) & P.FIELD_MASK
@@ -228,7 +214,6 @@ def _branch_column(data, rows, program, work, at, k, begin, end):
 
 @helper
 def _branch_column_null(data, rows, program, work, at, k, begin, end):
-    """Run a NULL test of a column."""
     column = column_at(program[at + P.I_PLACE])
     part = program[column + K.CW_PART]
     failed = 0
@@ -242,7 +227,7 @@ def _branch_column_null(data, rows, program, work, at, k, begin, end):
         elif part != K.PART_KEY:
             _, _, length = read_bytes(data, rows, program, column, row)
             if length == IS_DAMAGED:
-                _fail_row(work, row, P.PE_DAMAGED)
+                fail_row(work, row, P.PE_DAMAGED)
                 failed += 1
             mark = 0 if length == IS_NULL else 1
         work[P.W_COMPARED + row] = mark
@@ -254,7 +239,6 @@ def _branch_column_null(data, rows, program, work, at, k, begin, end):
 
 @helper
 def _load(data, rows, program, work, at, opcode, target, k, begin, end):
-    """Run an instruction that loads a register without reading others."""
     place = program[at + P.I_PLACE]
     value = program[at + P.I_VALUE]
     if opcode == P.OP_READ_ATTR:
@@ -324,7 +308,6 @@ def _put(data, rows, program, work, at, opcode, k, begin, end):
 
 @helper
 def _group(data, rows, program, work, at, opcode, k, begin, end):
-    """Run an instruction of a program with groups."""
     head = program[at]
     place = program[at + P.I_PLACE]
     value = program[at + P.I_VALUE]
@@ -421,7 +404,7 @@ def _prepare(data, rows, program, work, count):
             for i in range(count):
                 at = rows[plane * P.VECTOR_ROWS + i]
                 if at > room or at < 0 or (plane == P.R_DISK and at == 0):
-                    _fail_row(work, i, P.PE_DAMAGED)
+                    fail_row(work, i, P.PE_DAMAGED)
                     rows[plane * P.VECTOR_ROWS + i] = 0
                     failed += 1
     work[P.W_NEXT] = 0
@@ -433,7 +416,6 @@ def _prepare(data, rows, program, work, count):
 
 @helper
 def _run_vector(data, rows, program, work, count):
-    """Run all rows, instruction by instruction."""
     code = P.PROGRAM_HEADER_WORDS + program[P.H_COLUMNS] * K.COLUMN_WORDS
     k = 0
     while work[P.W_NEXT] != P.FINISHED:
@@ -452,14 +434,14 @@ def _run_row(data, rows, program, work, row):
     work[P.W_MATCHED] = 0
     while True:
         if steps >= P.PROGRAM_STEPS_MAX:
-            _fail_row(work, row, P.PE_STEPS)
+            fail_row(work, row, P.PE_STEPS)
             return
         steps += 1
         at = code + k * P.INSTRUCTION_WORDS
         opcode = program[at] & P.FIELD_MASK
         if opcode == P.OP_CALL:
             if depth >= P.CALLS_MAX:
-                _fail_row(work, row, P.PE_CALLS)
+                fail_row(work, row, P.PE_CALLS)
                 return
             work[P.W_STACK + depth] = k + 1
             depth += 1

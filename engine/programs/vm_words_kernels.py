@@ -152,15 +152,3 @@ def wide_to_float(low, high):
         kept |= 1
     number = float(np.uint64(kept)) * float_of((1023 + shift) << 52)
     return -number if is_negative else number
-
-
-@helper
-def float_remainder(one, other):
-    """Return one % other as Python defines it; other is not 0."""
-    return one % other
-
-
-@helper
-def float_floor_divided(one, other):
-    """Return one // other as Python defines it; other is not 0."""
-    return one // other

@@ -19,8 +19,7 @@ from tidemark.engine.programs import program_layout as P
 from tidemark.engine.programs.vm_columns_kernels import IS_DAMAGED, var_value
 from tidemark.engine.queries import program_scan_layout as Q
 from tidemark.engine.queries.filter_scan_kernels import found_rows, has_own
-from tidemark.engine.queries.program_scan_kernels import SLOT_BITS, SLOT_MASK
-from tidemark.engine.rows.rows_kernels import map_get
+from tidemark.engine.queries.program_scan_kernels import slots_ahead
 from tidemark.engine.rows.side_pages_kernels import var_of
 from tidemark.engine.rows.ticks_kernels import check_view
 from tidemark.engine.rows.var_parts_kernels import chunk_address
@@ -116,7 +115,6 @@ def _measure_texts(mem, octets, fragment, plan, at, rows, count):
 
 @helper
 def _copy_texts(octets, out_octets, out, out_4, plan, at, rows, count, first):
-    """Copy the texts that were measured, and their ends."""
     target = plan[at + Q.CO_BYTES]
     used = plan[at + Q.CO_USED]
     ends = plan[at + Q.CO_TARGET] + first + 1
@@ -198,24 +196,17 @@ def scan_columns(
     if status != A.OK:
         return status
     row_words = mem[fragment + A.F_ROW_WORDS]
-    looked = 0
-    while looked < limit:
-        logical = state[Q.PS_POSITION] >> SLOT_BITS
-        if logical >= mem[fragment + A.F_PAGES]:
+    state[Q.PS_LOOKED] = 0
+    while state[Q.PS_LOOKED] < limit:
+        slots, row = slots_ahead(mem, fragment, state)
+        if slots < 0:
             return A.OK
-        page = map_get(mem, fragment, logical)
-        slot = state[Q.PS_POSITION] & SLOT_MASK
-        base = (page << A.PAGE_SHIFT) if page > 0 else 0
-        fresh = mem[base + A.PG_FRESH] if page > 0 else 0
-        if slot >= fresh:
-            state[Q.PS_POSITION] = (logical + 1) << SLOT_BITS
-            looked += 1
+        if slots == 0:
             continue
         first = state[Q.PS_ROWS]
-        slots = min(fresh - slot, P.VECTOR_ROWS, plan[Q.CO_CAPACITY] - first)
+        slots = min(slots, P.VECTOR_ROWS, plan[Q.CO_CAPACITY] - first)
         if slots <= 0:
             return A.ST_SPACE
-        row = base + A.PAGE_HEADER_WORDS + slot * row_words
         if txn != 0 and has_own(mem, txn, row, row_words, slots):
             state[Q.PS_OWN] = 1
             return A.ST_MORE
@@ -226,5 +217,5 @@ def scan_columns(
             return done
         state[Q.PS_ROWS] += count
         state[Q.PS_POSITION] += slots
-        looked += slots
+        state[Q.PS_LOOKED] += slots
     return A.ST_MORE

@@ -21,9 +21,8 @@ from tidemark.engine.access.batch_operations import (
     scan,
     touch_many,
 )
-from tidemark.engine.access.statuses import missing
 from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
-from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_LOCK
+from tidemark.engine.memory.arena_layout import MODE_DELETE
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_update
 from tidemark.engine.programs.expressions import Expression
@@ -188,7 +187,7 @@ def update(
     row_format = table.format
     with txn.savepoint():
         with_disk = row_format.has_disk and row_format.touches_disk([*changes, *change.names])
-        entry = _locked(txn, table, key, with_disk)
+        entry = row_operations.locked_entry(txn, table, key, with_disk)
         values = change.judge_one(table, entry)
         if values is None:
             return False
@@ -205,21 +204,11 @@ def delete(txn: Transaction, table: Table, key: Any, where: Expression | Program
         txn.check(locks=True)
         condition = Condition(table.definition, where)
         with txn.savepoint():
-            entry = _locked(txn, table, key, table.format.touches_disk(condition.names))
+            entry = row_operations.locked_entry(txn, table, key, table.format.touches_disk(condition.names))
             if not is_accepted(condition.program, table, entry):
                 return False
     row_operations.delete(txn, table, key)
     return True
-
-
-def _locked(txn: Transaction, table: Table, key: Any, with_disk: bool) -> Words:
-    """Return the entry of a row, locked to the end of the transaction. Raises: RowNotFound."""
-    entry = None
-    if row_operations.touch(txn, table, key, MODE_LOCK):
-        entry = row_operations.read_entry(txn, table, key, with_disk)
-    if entry is None:
-        raise missing(table, key)
-    return entry
 
 
 def update_where(

@@ -72,7 +72,6 @@ class _Memory(threading.local):
         self.work: Words = np.zeros(p.work_words(1), dtype=np.int64)
 
     def work_for(self, outputs: int) -> Words:
-        """Return memory for a program with that many outputs and without accumulators."""
         if self.work.size < p.work_words(outputs):
             self.work = np.zeros(p.work_words(outputs), dtype=np.int64)
         return self.work
@@ -257,7 +256,7 @@ class Condition:
             self.expression = where
             self.known = known_of(where)
         else:
-            raise no_condition(definition, where)
+            raise TypeMismatch(f"{definition.name}: where must be an expression or a Program, got {shown(where)}")
         self.names = names_of(definition, self.program)
         self.cost = self.program.facts.cost
 
@@ -268,11 +267,6 @@ class Condition:
             return numbers
         found = set(partitions_for(table.definition, self.known))
         return [number for number in numbers if number in found]
-
-
-def no_condition(definition: TableDefinition, where: object) -> TypeMismatch:
-    """Return the refusal of a `where` that is no condition."""
-    return TypeMismatch(f"{definition.name}: where must be an expression or a Program, got {shown(where)}")
 
 
 def names_of(definition: TableDefinition, program: Program) -> list[str]:

@@ -21,18 +21,16 @@ from tidemark.engine.programs.vm_words_kernels import below, bits_of, float_of, 
 from tidemark.engine.queries import program_scan_layout as Q
 from tidemark.engine.queries.program_scan_kernels import (
     READ_AHEAD_ROWS,
-    SLOT_BITS,
     SLOT_MASK,
     copy_accepted,
     gather_live,
+    slots_ahead,
 )
-from tidemark.engine.rows.rows_kernels import map_get
 from tidemark.engine.rows.ticks_kernels import check_view
 
 
 @helper
 def _holds(mem, row, word, left, mask, least, span):
-    """Return 1 if a test of an integer holds for a row, else 0."""
     value = (mem[np.uint64(row + word)] << left) & mask
     return 1 - below(span, subtract_words(value, least))
 
@@ -47,7 +45,6 @@ def _holds_folded(mem, row, word, left, mask, fold, least, span):
 
 @helper
 def _is_value(mem, row, word, bit):
-    """Return 1 if a column is not NULL, else 0."""
     return 1 if mem[np.uint64(row + word)] & bit == 0 else 0
 
 
@@ -227,26 +224,18 @@ def scan_filter(mem, fragment, view, txn, buf, limit, is_copied, filter, rows, w
         work[np.uint64(P.W_RESUME) + step] = 0
         work[np.uint64(P.W_VERDICT) + step] = P.VERDICT_OK
     while state[Q.PS_LOOKED] < limit:
-        position = state[Q.PS_POSITION]
-        logical = position >> SLOT_BITS
-        if logical >= mem[fragment + A.F_PAGES]:
+        slots, row = slots_ahead(mem, fragment, state)
+        if slots < 0:
             return A.OK
-        page = map_get(mem, fragment, logical)
-        slot = position & SLOT_MASK
-        base = (page << A.PAGE_SHIFT) if page > 0 else 0
-        fresh = mem[base + A.PG_FRESH] if page > 0 else 0
-        if slot >= fresh:
-            state[Q.PS_POSITION] = (logical + 1) << SLOT_BITS
-            state[Q.PS_LOOKED] += 1
+        if slots == 0:
             continue
-        slots = min(fresh - slot, P.VECTOR_ROWS)
-        row = base + A.PAGE_HEADER_WORDS + slot * row_words
+        slots = min(slots, P.VECTOR_ROWS)
         if txn != 0 and has_own(mem, txn, row, row_words, slots):
             state[Q.PS_OWN] = 1
             return A.ST_MORE
-        count = found_rows(mem, filter, row, row_words, slots, position, rows)
+        count = found_rows(mem, filter, row, row_words, slots, state[Q.PS_POSITION], rows)
         state[Q.PS_LOOKED] += slots
-        state[Q.PS_POSITION] = position + slots
+        state[Q.PS_POSITION] += slots
         if is_copied == 0:
             _aggregate(mem, filter, rows, count, work)
             continue

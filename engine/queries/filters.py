@@ -77,7 +77,6 @@ def filter_of(
 
 
 def _column_of(program: Program, what: Any) -> list[int] | None:
-    """Return the column words of an argument that is a column."""
     name = what.name if isinstance(what, Col) else what
     if isinstance(name, str):
         for position, words in zip(program.columns, program.facts.columns, strict=True):

@@ -108,7 +108,6 @@ class _Plan:
 
     @property
     def count(self) -> int:
-        """The number of ranges."""
         return math.prod(map(len, self.values))
 
 
@@ -223,7 +222,6 @@ def _whole_keys(table: Table) -> Iterator[tuple[StoredUnique | None, Sequence[Co
 
 
 def _are_known(columns: Sequence[Column], condition: Condition) -> bool:
-    """Whether the condition gives single values for all of these columns."""
     for column in columns:
         what = condition.known.get(column.name)
         if what is None or isinstance(what, Between):
@@ -355,7 +353,6 @@ def _number(kind: Integer | Decimal, value: float | PythonDecimal) -> Any:
 
 
 def _is_storable(column: Column, value: Any) -> bool:
-    """Whether a column can hold a bound of a range."""
     try:
         column.type.stored(value)
     except Rejected:
@@ -398,7 +395,6 @@ def _bounds(shape: KeyShape, plan: _Plan, values: tuple[Any, ...]) -> Bounds:
 
 
 def _shown(plan: _Plan, values: tuple[Any, ...]) -> dict[str, Any]:
-    """Return one range as plain values: a column's value, or its bounds."""
     shown: dict[str, Any] = {column.name: value for column, value in zip(plan.columns, values, strict=False)}
     tail = plan.tail
     if tail is None:

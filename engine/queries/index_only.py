@@ -13,7 +13,6 @@ import numpy as np
 from tidemark.engine.access.index_scans import IndexScan
 from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.index import index_layout as ix
-from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_CHANGED, ST_DROPPED, ST_MORE, X_CHANGES
 from tidemark.engine.queries.index_only_kernels import count_entries, images_of_keys, index_keys
 
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 
     from tidemark.engine.access.key_ranges import Bounds, KeyRange
     from tidemark.engine.index.stored import StoredIndex
-    from tidemark.engine.memory.arena import Words
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
 
@@ -45,7 +43,7 @@ class IndexOnlyScan(IndexScan):
     """
 
     def _fill(self, wanted: int) -> tuple[ScanBatch, bool]:
-        row_format, shown = self._table.format, wanted_fragments(self._table, self._numbers)
+        row_format = self._table.format
         width = self._index.tree.shape.words
         places = np.empty(CALL_KEYS, dtype=np.int64)
         keys = np.empty(wanted * width, dtype=np.int64)
@@ -59,7 +57,7 @@ class IndexOnlyScan(IndexScan):
             tree = self._index.tree
             # The transaction whose changed rows are skipped, and the end of the records of these changes in its buffer.
             own: tuple[int, int] = (0, 0) if self._own is None else (self._view.desc, self._until)
-            reader = (tree.mem, tree.handle, self._table.handle, self._view.view, *own, shown)
+            reader = (tree.mem, tree.handle, self._table.handle, self._view.view, *own)
             place = (self._cursor, self._bound, self._reverse, min(CALL_KEYS, wanted - done), places)
             status = int(index_keys(*reader, *place, keys[done * width :], heads[done * 2 :], state))
             if status == ST_DROPPED:
@@ -77,16 +75,7 @@ class IndexOnlyScan(IndexScan):
         shape = (row_format.fixed_words, has_var, key_words)
         images_of_keys(self._index.tree.shape.descriptor, keys, heads, done, *shape, out)
         offsets = np.arange(done, dtype=np.int64) * stride + ENTRY_WORDS
-        return ScanBatch(out, offsets), status == OK
-
-
-def wanted_fragments(table: Table, numbers: frozenset[int]) -> Words:
-    """Return, by fragment number, whether its rows are requested; empty: all are."""
-    if numbers.issuperset(table.by_number):
-        return NOTHING
-    wanted = np.zeros(max(numbers, default=0) + 1, dtype=np.int64)
-    wanted[list(numbers)] = 1
-    return wanted
+        return self._shown(ScanBatch(out, offsets), offsets)[0], status == OK
 
 
 def scan_index(

@@ -9,7 +9,7 @@ give ROWID and fragment; epoch and author, which only the row has, are 0.
 
 from __future__ import annotations
 
-from tidemark.engine.access.index_reads_kernels import is_skipped
+from tidemark.engine.access.index_reads_kernels import is_own_change
 from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.key_words_kernels import LOWEST, row_of_place
 from tidemark.engine.index.tree_scans_kernels import entries_between, find_target, leaf_of, move_cursor
@@ -25,17 +25,17 @@ from tidemark.engine.sealed.checksums_kernels import shift_right
 
 
 @kernel(
-    "int64(int64[::1], int64, int64, int64, int64, int64, int64[::1], int64[::1], int64[::1], int64, int64, "
-    "int64[::1], int64[::1], int64[::1], int64[::1])"
+    "int64(int64[::1], int64, int64, int64, int64, int64, int64[::1], int64[::1], int64, int64, int64[::1], "
+    "int64[::1], int64[::1], int64[::1])"
 )
-def index_keys(mem, tree, table, view, txn, until, wanted, cursor, bound, reverse, limit, places, keys, heads, state):
+def index_keys(mem, tree, table, view, txn, until, cursor, bound, reverse, limit, places, keys, heads, state):
     """Copy the key words of the next entries between cursor and bound, examining at most `limit` of them. Rows are read
     only to skip those a transaction has changed.
 
-    table: handle of its table. txn, until, wanted: as for `index_entries`. places and keys: room for 1 and W words per
-    entry examined. heads gets ROWID and `packed_place` of each entry copied, state[0] their number. Return OK at the
-    end, ST_MORE, ST_DROPPED if the index was dropped; ST_CHANGED, with nothing done, if the table has changed since the
-    view was opened, or ST_TOO_OLD.
+    table: handle of its table. txn, until: as for `index_entries`; entries of dropped partitions are copied here too.
+    places and keys: room for 1 and W words per entry examined. heads gets ROWID and `packed_place` of each entry
+    copied, state[0] their number. Return OK at the end, ST_MORE, ST_DROPPED if the index was dropped; ST_CHANGED, with
+    nothing done, if the table has changed since the view was opened, or ST_TOO_OLD.
     """
     tree = descriptor_of(mem, tree)
     table = descriptor_of(mem, table)
@@ -51,7 +51,7 @@ def index_keys(mem, tree, table, view, txn, until, wanted, cursor, bound, revers
         place = places[i]
         base = (place >> X.PLACE_SHIFT) << A.PAGE_SHIFT
         fragment = mem[base + A.PG_FRAGMENT]
-        if is_skipped(mem, txn, until, wanted, fragment, row_of_place(mem, place)):
+        if is_own_change(mem, txn, until, row_of_place(mem, place)):
             continue
         if done < i:
             for j in range(words):

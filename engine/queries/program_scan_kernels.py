@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tidemark.engine.access.reads_kernels import visible
+from tidemark.engine.access.reads_kernels import copy_row, visible
 from tidemark.engine.jit.ahead_kernels import read_ahead
 from tidemark.engine.jit.kernel import helper, kernel
-from tidemark.engine.log.own_images_kernels import entry_words, is_image_evicted, write_entry
+from tidemark.engine.log.own_images_kernels import entry_words, write_entry
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.programs import program_layout as P
@@ -29,6 +29,25 @@ SLOT_BITS = 16
 FEW_ROWS = 8
 COPIED_WORDS_SHIFT = 6  # so many words are copied in the time of a slot
 SLOT_MASK = 0xFFFF
+
+
+@helper
+def slots_ahead(mem, fragment, state):
+    """Return (how many slots have had rows in the page of state[PS_POSITION], from there on; address of the first one).
+    -1 at the fragment's end. If there are none, the position is moved to the next page, which counts as one slot.
+    """
+    logical = state[Q.PS_POSITION] >> SLOT_BITS
+    if logical >= mem[fragment + A.F_PAGES]:
+        return -1, 0
+    slot = state[Q.PS_POSITION] & SLOT_MASK
+    page = map_get(mem, fragment, logical)
+    base = page << A.PAGE_SHIFT
+    fresh = mem[base + A.PG_FRESH] if page > 0 else 0
+    if slot >= fresh:
+        state[Q.PS_POSITION] = (logical + 1) << SLOT_BITS
+        state[Q.PS_LOOKED] += 1
+        return 0, 0
+    return fresh - slot, base + A.PAGE_HEADER_WORDS + slot * mem[fragment + A.F_ROW_WORDS]
 
 
 @helper
@@ -79,27 +98,21 @@ def _gather(mem, fragment, txn, limit, most, rows, state):
     state[Q.PS_OWN] = 0
     while count < most and state[Q.PS_LOOKED] < limit:
         position = state[Q.PS_POSITION]
-        logical = position >> SLOT_BITS
-        if logical >= mem[fragment + A.F_PAGES]:
+        slots, row = slots_ahead(mem, fragment, state)
+        if slots < 0:
             state[Q.PS_END] = 1
             break
-        page = map_get(mem, fragment, logical)
-        slot = position & SLOT_MASK
-        base = (page << A.PAGE_SHIFT) if page > 0 else 0
-        fresh = mem[base + A.PG_FRESH] if page > 0 else 0
-        if slot >= fresh:
-            state[Q.PS_POSITION] = (logical + 1) << SLOT_BITS
-            state[Q.PS_LOOKED] += 1
+        if slots == 0:
             continue
-        stop = min(fresh, slot + most - count, slot + limit - state[Q.PS_LOOKED])
-        row = base + A.PAGE_HEADER_WORDS + slot * row_words
+        slot = position & SLOT_MASK
+        stop = slot + min(slots, most - count, limit - state[Q.PS_LOOKED])
         end = stop
         if txn == 0:
             count = gather_live(mem, row, row_words, stop, position, rows, count)
         else:
             count, end = _gather_seen(mem, txn, row, row_words, stop, position, rows, count)
         state[Q.PS_LOOKED] += end - slot
-        state[Q.PS_POSITION] = (logical << SLOT_BITS) | end
+        state[Q.PS_POSITION] += end - slot
         if end < stop:
             state[Q.PS_OWN] = Q.OWN
             break
@@ -232,13 +245,9 @@ def scan_program(mem, fragment, view, txn, buf, limit, is_copied, program, rows,
         if is_own:
             rowid = state[Q.PS_POSITION]
             row = known_row_address(mem, fragment, rowid)
-            mine = state[Q.PS_OWN] == Q.OWN
-            if mine and is_image_evicted(mem, buf, row):
-                return A.ST_SPOOLED
-            need = entry_words(mem, fragment, row, mine)
-            if state[Q.PS_WORDS] + need > out.size:
-                return A.ST_SPACE - need
-            write_entry(mem, buf, fragment, rowid, row, mine, out, state[Q.PS_WORDS])
+            need = copy_row(mem, buf, fragment, rowid, row, state[Q.PS_OWN] == Q.OWN, out, state[Q.PS_WORDS])
+            if need < 0:
+                return need
             rows[P.R_FIXED * P.VECTOR_ROWS] = state[Q.PS_WORDS] + A.ENTRY_WORDS
             rows[P.R_ROWID * P.VECTOR_ROWS] = rowid
             state[Q.PS_POSITION] = rowid + 1

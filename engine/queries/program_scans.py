@@ -143,7 +143,6 @@ class _InPlace:
 
     @property
     def is_last(self) -> bool:
-        """Whether a last row was found."""
         return int(self._state[q.PS_STATUS]) == p.RUN_LAST
 
 
@@ -209,7 +208,6 @@ def _scan_fragments(
     columns: Sequence[str],
     numbers: Sequence[int],
 ) -> Iterator[ScanBatch]:
-    """Do `scan_where` without an index."""
     if condition.cost is None or table.format.needs_disk(columns):
         yield from accepted_batches(
             table, scan(table, txn, None, [*columns, *condition.names], numbers), condition, limit

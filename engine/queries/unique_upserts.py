@@ -87,7 +87,6 @@ def _upsert(
 
 
 def _given(table: Table, row: Mapping[str, Any] | Sequence[Any]) -> dict[str, Any]:
-    """Return the columns a row gives, except its primary key."""
     names = [column.name for column in table.definition.columns]
     given = row if isinstance(row, Mapping) else dict(zip(names, row, strict=True))
     return {each: value for each, value in given.items() if each not in table.definition.primary_key}
@@ -216,7 +215,6 @@ class _Upserts:
         return True
 
     def _placed(self, error: DuplicateKey, row: int) -> DuplicateKey:
-        """Return the same error with the row's position in the data."""
         which = error.evidence.get("index")
         where = "as its primary key" if which is None else f"in index {which}"
         key = self.table.format_key(error.key)

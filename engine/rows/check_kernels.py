@@ -15,7 +15,7 @@ from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.rows import check_layout as W
 from tidemark.engine.rows.primary_kernels import row_tag
 from tidemark.engine.rows.rows_kernels import compact_rowid, map_get
-from tidemark.engine.rows.segments_kernels import bucket_address, first_bucket, second_bucket, segment_of
+from tidemark.engine.rows.segments_kernels import TAG_PARTS, segment_of, tag_part
 from tidemark.engine.rows.side_pages_kernels import var_of
 from tidemark.engine.schema import row_layout as R
 
@@ -111,14 +111,11 @@ def entries_of(mem, fragment, tag, rowid):
         return 0
     segment = segment_of(mem, fragment, tag)
     entry = (A.ENTRY_USED | tag) << A.ENTRY_TAG_SHIFT | compact_rowid(rowid)
-    first = bucket_address(mem, segment, first_bucket(mem, segment, tag))
-    second = bucket_address(mem, segment, second_bucket(mem, segment, tag))
     found = 0
-    for i in range(A.BUCKET_WORDS):
-        found += 1 if mem[first + i] == entry else 0
-        found += 1 if mem[second + i] == entry and second != first else 0
-    for i in range(mem[segment + A.SEG_OVERFLOW_COUNT]):
-        found += 1 if mem[mem[segment + A.SEG_OVERFLOW] + i] == entry else 0
+    for part in range(TAG_PARTS):
+        at, length = tag_part(mem, segment, tag, part)
+        for i in range(at, at + length):
+            found += 1 if mem[i] == entry else 0
     return found
 
 

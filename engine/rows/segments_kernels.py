@@ -15,6 +15,8 @@ from tidemark.engine.jit.words_kernels import word_at
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.pool_kernels import take_block
 
+TAG_PARTS = 3
+
 
 @helper
 def segment_of(mem, fragment, tag):
@@ -37,6 +39,20 @@ def first_bucket(mem, segment, tag):
 def second_bucket(mem, segment, tag):
     mixed = (((tag ^ (tag >> 15)) * 0x85EBCA77) >> 10) & 0xFFFFF
     return (mixed * word_at(mem, segment + A.SEG_BLOCKS) * A.BUCKETS_PER_BLOCK) >> 20
+
+
+@helper
+def tag_part(mem, segment, tag, part):
+    """Return (address, words) of one of the TAG_PARTS of a segment that may have entries of a tag: its two buckets and
+    the overflow list. The second one has 0 words if it is the first.
+    """
+    if part == TAG_PARTS - 1:
+        return mem[segment + A.SEG_OVERFLOW], mem[segment + A.SEG_OVERFLOW_COUNT]
+    first = bucket_address(mem, segment, first_bucket(mem, segment, tag))
+    if part == 0:
+        return first, A.BUCKET_WORDS
+    second = bucket_address(mem, segment, second_bucket(mem, segment, tag))
+    return second, 0 if second == first else A.BUCKET_WORDS
 
 
 @helper

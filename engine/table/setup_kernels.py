@@ -130,7 +130,6 @@ def take_list(mem, table, count):
 
 @helper
 def free_fragment_list(mem, address, words):
-    """Free the fragment list of a table."""
     if words == A.BLOCK_WORDS:
         free_block(mem, A.S_POOL, address)
     else:

@@ -8,40 +8,30 @@ locks. Nothing of a rollback reaches the disk.
 
 from __future__ import annotations
 
+from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.changes_kernels import cancel_index_entries
-from tidemark.engine.index.unique_changes_kernels import remove_inserted, remove_updated
+from tidemark.engine.index.unique_changes_kernels import remove_of_row, remove_updated
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.log import redo_layout as L
 from tidemark.engine.log.own_images_kernels import is_evicted
 from tidemark.engine.memory import arena_layout as A
 from tidemark.engine.memory.pool_kernels import free_cell
-from tidemark.engine.rows.primary_kernels import index_remove, row_tag
-from tidemark.engine.rows.rows_kernels import free_slot, known_row_address
-from tidemark.engine.rows.side_pages_kernels import set_var
+from tidemark.engine.rows.rows_kernels import known_row_address
 from tidemark.engine.rows.var_parts_kernels import free_var
 from tidemark.engine.txn.changes_kernels import restore_delete, set_lock
-from tidemark.engine.txn.commit_kernels import WHOLE, finish, release_lock, release_row
+from tidemark.engine.txn.commit_kernels import finish, free_reserved, release_lock, release_row
 
 
 @helper
 def abort_insert(mem, txn, operation):
-    """Release the reservations of an insert run. Read keys from the slots, since the record may be evicted."""
     fragment = mem[operation + A.O_FRAGMENT]
     first = mem[operation + A.O_ROWID] & A.ROWID_MASK
     count = mem[operation + A.O_ROWID] >> A.COUNT_SHIFT
     status = A.OK
     for rowid in range(first, first + count):
-        row = known_row_address(mem, fragment, rowid)
-        tag = row_tag(mem, fragment, row, mem[fragment + A.F_INDEX_SEED])
-        if index_remove(mem, fragment, tag, rowid) != A.OK:
+        remove_of_row(mem, txn, fragment, rowid, X.U_TAKES)
+        if free_reserved(mem, txn, fragment, rowid, operation) != A.OK:
             status = A.ST_INVARIANT
-        remove_inserted(mem, txn, fragment, rowid)
-        if mem[fragment + A.F_HAS_VAR]:
-            free_var(mem, fragment, set_var(mem, fragment, row, 0))
-        release_row(mem, txn, row, operation)
-        mem[row] = mem[row] & A.KEPT_BITS
-        free_slot(mem, fragment, rowid)
-    mem[fragment + A.F_RESERVED_ROWS] -= count
     cancel_index_entries(mem, txn, fragment, count)
     return status
 
@@ -113,9 +103,9 @@ def undo_until(mem, txn, buf, until, budget):
 
 
 @helper
-def abort_at_once(mem, txn, buf):
-    """Roll back a transaction of few operations; OK or ST_INVARIANT."""
-    status = undo_until(mem, txn, buf, 0, WHOLE)
+def abort_some(mem, txn, buf, budget):
+    """Undo about `budget` rows of a rollback, see `abort_step`."""
+    status = undo_until(mem, txn, buf, 0, budget)
     if status == A.OK:
         finish(mem, txn)
     return status
@@ -124,10 +114,7 @@ def abort_at_once(mem, txn, buf):
 @kernel("int64(int64[::1], int64, int64[::1], int64)")
 def abort_step(mem, txn, buf, budget):
     """Undo one slice of a rollback; OK when the transaction has ended, ST_MORE or ST_INVARIANT."""
-    status = undo_until(mem, txn, buf, 0, budget)
-    if status == A.OK:
-        finish(mem, txn)
-    return status
+    return abort_some(mem, txn, buf, budget)
 
 
 @kernel("int64(int64[::1], int64, int64[::1], int64, int64, int64, int64)")

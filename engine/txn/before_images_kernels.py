@@ -9,10 +9,8 @@ instead. The row is locked by then, so its slot has the committed image.
 from __future__ import annotations
 
 from tidemark.engine.disk import cache_layout as C
-from tidemark.engine.disk import disk_layout as D
 from tidemark.engine.disk.cache_kernels import frame_of
-from tidemark.engine.disk.page_kernels import page_piece, page_piece_words
-from tidemark.engine.disk.parts_kernels import LINKED_WORDS, chunk_words, part_on_page
+from tidemark.engine.disk.parts_kernels import part_on_page, read_chain
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
@@ -23,6 +21,7 @@ from tidemark.engine.rows.side_pages_kernels import put_var, var_of, words_of_va
 
 # 256 KiB. A larger disk part is left out, as MySQL may leave out BLOBs, so that few pages must be in memory at once.
 DISK_WORDS_MAX = 32_768
+ANY_WORD = 1 << 62  # past every record
 
 _pack_kind = helper(L.pack_kind)
 _pack_identity = helper(L.pack_identity)
@@ -45,16 +44,22 @@ def set_capture(mem, table, capture):
 
 
 @helper
+def has_change(mem, operation, until):
+    """Whether a chain of operations on a row has a change whose record is before word `until` of the buffer."""
+    while operation != 0:
+        word = mem[operation + A.O_RECORD]
+        if word & A.OP_KIND_MASK != A.OP_LOCK and word >> A.OP_RECORD_SHIFT < until:
+            return True
+        operation = mem[operation + A.O_PREVIOUS]
+    return False
+
+
+@helper
 def is_changed(mem, row):
     """Whether the lock holder of a row has already changed it."""
     if (mem[row] >> A.STATE_SHIFT) & A.STATE_MASK == A.RESERVED:
         return True
-    operation = newest_operation(mem[row])
-    while operation != 0:
-        if mem[operation + A.O_RECORD] & A.OP_KIND_MASK != A.OP_LOCK:
-            return True
-        operation = mem[operation + A.O_PREVIOUS]
-    return False
+    return has_change(mem, newest_operation(mem[row]), ANY_WORD)
 
 
 @helper
@@ -139,32 +144,11 @@ def put_part(mem, txn, buf, fragment, rowid, row, at):
     if at + words > buf.size:
         return A.ST_SPACE
     move_words(mem, address, buf, at, here)
-    status = put_chunks(mem, txn, buf, fragment, rowid, link, stamp, at + here, at + words)
-    return words if status == A.OK else status
-
-
-@helper
-def put_chunks(mem, txn, buf, fragment, rowid, link, stamp, at, stop):
-    """Copy the chunks linked from `link` to buf[at:stop]; OK, ST_PAGE or ST_DAMAGED (X_PAGE is the page)."""
-    space = mem[fragment + A.F_TABLESPACE]
-    size = chunk_words(mem, space)
-    while at < stop:
-        if link == 0 or at + size > stop:
-            return A.ST_DAMAGED
+    status, link, _ = read_chain(mem, fragment, rowid, link, stamp, buf, at + here, at + words, True)
+    if status != A.OK:
         mem[txn + A.X_PAGE] = link >> C.SLOT_BITS
-        frame = frame_of(mem, mem[space + C.TS_CACHE], link >> C.SLOT_BITS)
-        if frame == 0:
-            return A.ST_PAGE
-        piece = page_piece(mem, frame, mem[space + C.TS_PAGE_WORDS], link & C.SLOT_MASK)
-        if piece == 0 or mem[piece] & D.PIECE_CHUNK == 0:
-            return A.ST_DAMAGED
-        found = page_piece_words(mem, frame, mem[space + C.TS_PAGE_WORDS], link & C.SLOT_MASK)
-        if found != LINKED_WORDS + size or mem[piece] & D.PIECE_ROWID_MASK != rowid or mem[piece + 2] != stamp:
-            return A.ST_DAMAGED
-        move_words(mem, piece + LINKED_WORDS, buf, at, size)
-        at += size
-        link = mem[piece + 1]
-    return A.OK
+        return status
+    return words
 
 
 @kernel("int64(int64[::1], int64, int64, int64[::1], int64[::1], int64[::1], int64[::1], int64, int64, int64, int64)")

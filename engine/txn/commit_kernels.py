@@ -27,6 +27,7 @@ from tidemark.engine.disk.parts_kernels import (
     write_first_piece,
 )
 from tidemark.engine.disk.undo_kernels import undo_has_room, undo_release
+from tidemark.engine.index import index_layout as X
 from tidemark.engine.index.changes_kernels import (
     add_entries,
     entries_of,
@@ -34,7 +35,7 @@ from tidemark.engine.index.changes_kernels import (
     remove_changed,
     remove_entries,
 )
-from tidemark.engine.index.unique_changes_kernels import remove_deleted, remove_replaced
+from tidemark.engine.index.unique_changes_kernels import remove_of_row, remove_replaced
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log import redo_layout as L
@@ -131,16 +132,11 @@ def make_live(mem, txn, fragment, rowid, row, operation, epoch, tick, author):
 
 
 @helper
-def release_lock(mem, txn, operation):
-    """End an operation that is only a lock; for the lock of an absent row, also free the slot with the key. OK or
-    ST_INVARIANT.
+def free_reserved(mem, txn, fragment, rowid, operation):
+    """Free the slot of a row that never became live, its var part, index entry and lock; OK or ST_INVARIANT. The key is
+    read from the slot, since the record may be evicted.
     """
-    fragment = mem[operation + A.O_FRAGMENT]
-    rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
     row = known_row_address(mem, fragment, rowid)
-    if not mem[operation + A.O_RECORD] & A.OP_ABSENT:
-        release_row(mem, txn, row, operation)
-        return A.OK
     status = index_remove(mem, fragment, row_tag(mem, fragment, row, mem[fragment + A.F_INDEX_SEED]), rowid)
     if mem[fragment + A.F_HAS_VAR]:
         free_var(mem, fragment, set_var(mem, fragment, row, 0))
@@ -149,6 +145,19 @@ def release_lock(mem, txn, operation):
     free_slot(mem, fragment, rowid)
     mem[fragment + A.F_RESERVED_ROWS] -= 1
     return A.OK if status == A.OK else A.ST_INVARIANT
+
+
+@helper
+def release_lock(mem, txn, operation):
+    """End an operation that is only a lock; for the lock of an absent row, also free the slot with the key. OK or
+    ST_INVARIANT.
+    """
+    fragment = mem[operation + A.O_FRAGMENT]
+    rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
+    if not mem[operation + A.O_RECORD] & A.OP_ABSENT:
+        release_row(mem, txn, known_row_address(mem, fragment, rowid), operation)
+        return A.OK
+    return free_reserved(mem, txn, fragment, rowid, operation)
 
 
 # --- disk parts -----------------------------------------------------------------------------------
@@ -233,15 +242,6 @@ def replace_part(mem, txn, buf, fragment, rowid, row, image, epoch):
         return replace_piece(mem, fragment, old, buf, at, words, epoch)
     mem[where] = write_first_piece(mem, fragment, rowid, plan, buf, at, words, epoch)
     return drop_first_piece(mem, txn, fragment, old, epoch) if mem[where] != 0 else A.ST_INVARIANT
-
-
-@helper
-def prepare_drop(mem, txn, fragment, rowid, row):
-    """Prepare to remove the disk part of a row: check its page, UNDO room and snapshots. OK, or the status to resolve
-    first.
-    """
-    status, _ = old_piece(mem, txn, fragment, mem[reference_at(mem, fragment, row)])
-    return await_part(mem, txn, fragment, rowid, row) if status == A.OK else status
 
 
 # --- operations -----------------------------------------------------------------------------------
@@ -338,11 +338,13 @@ def apply_delete(mem, txn, operation, epoch, tick, author, copies, indexes, disk
     rowid = mem[operation + A.O_ROWID] & A.ROWID_MASK
     row = known_row_address(mem, fragment, rowid)
     if disk is not None and mem[fragment + A.F_HAS_DISK]:
-        status = prepare_drop(mem, txn, fragment, rowid, row)
+        status, _ = old_piece(mem, txn, fragment, mem[reference_at(mem, fragment, row)])
+        if status == A.OK:
+            status = await_part(mem, txn, fragment, rowid, row)
         if status != A.OK:
             return status
     if indexes is not None and mem[fragment + A.F_INDEXES] != 0:
-        remove_deleted(mem, txn, fragment, rowid)
+        remove_of_row(mem, txn, fragment, rowid, X.I_BIRTH)
         if remove_entries(mem, txn, fragment, rowid) != A.OK:
             return A.ST_INVARIANT
     status = keep_old(mem, fragment, rowid, row, copies)
@@ -431,7 +433,6 @@ def apply_operations(mem, txn, buf, copies, epoch, tick, budget, indexes, disk):
 
 @helper
 def finish(mem, txn):
-    """End a transaction: clear its operations and reservations."""
     mem[A.S_COPY_RESERVED] -= mem[txn + A.X_COPY_WORDS]
     mem[txn + A.X_COPY_WORDS] = 0
     mem[A.S_REDO_RESERVED] -= mem[txn + A.X_REDO_WORDS]
@@ -448,7 +449,6 @@ def finish(mem, txn):
 
 @helper
 def write_transaction_record(mem, txn, buf, txid):
-    """Write the transaction record, the first of the transaction's records."""
     buf[L.GROUP_WORDS] = _pack_kind(L.KIND_TRANSACTION, 0, mem[txn + A.X_USED] - L.GROUP_WORDS)
     buf[L.GROUP_WORDS + 1] = txid
     buf[L.GROUP_WORDS + 2] = mem[txn + A.X_CHANGES]
@@ -560,5 +560,3 @@ def slice_any(mem, txn, buf, copies, epoch, budget):
 # By shape.
 COMMIT_AT_ONCE: tuple[Callable[..., int], ...] = (commit_plain, commit_plain, commit_disk, commit_disk)
 APPLY_SLICE: tuple[Callable[..., int], ...] = (slice_plain, slice_any, slice_any, slice_any)
-
-assert L.FLAG_VAR_KEPT

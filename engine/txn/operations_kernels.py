@@ -41,7 +41,6 @@ _hints = stack_words(AHEAD_ROWS)
 
 @helper
 def put_existing(mem, txn, buf, fragment, rowid, images, at, mode, disk):
-    """Insert, write or update a key that has an index entry."""
     row = known_row_address(mem, fragment, rowid)
     flags = check_row(mem, txn, fragment, rowid, row, mode)
     if flags < 0:

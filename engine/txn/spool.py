@@ -179,7 +179,6 @@ class Spool:
         self._reservation.free_range(low, high)
 
     def _is_evicted(self, start: int, stop: int) -> bool:
-        """Whether all of words [start, stop) belong to blocks that are away."""
         while start < stop:
             block = self._find(start)
             if block is None or not block.is_evicted:

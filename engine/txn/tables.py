@@ -7,18 +7,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import MemoryExhausted
+from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
 from tidemark.engine.disk.tablespaces import DEFAULT_NAME
-from tidemark.engine.memory.arena_layout import CAPTURE_NONE
+from tidemark.engine.memory.arena_layout import CAPTURE_CHANGED, CAPTURE_NONE, CAPTURE_WHOLE
 from tidemark.engine.schema.names import no_such_table, qualified_name
 from tidemark.engine.table.table import Table
-from tidemark.engine.txn.before_images import set_capture
+from tidemark.engine.txn import before_images_kernels
 
 if TYPE_CHECKING:
     from tidemark.engine.disk.columns import DiskColumns
     from tidemark.engine.memory.arena import Arena, Words
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.txn.views import Views
+
+
+def set_capture(table: Table, capture: int) -> None:
+    """Set which before-images the operations on a table log, a CAPTURE_ value. Does nothing for a dropped table."""
+    if capture not in (CAPTURE_NONE, CAPTURE_CHANGED, CAPTURE_WHOLE):
+        raise InvariantBroken(f"{table.name} cannot capture images in the way {capture}; report this")
+    before_images_kernels.set_capture(table.mem, table.handle, capture)
 
 
 class Tables:

@@ -583,7 +583,6 @@ class Transaction:
         return status
 
     def _shape(self) -> int:
-        """Return what the operations change besides rows in memory."""
         indexes = SHAPE_INDEXES if self.mem[self.desc + X_INDEXED] else 0
         return indexes | SHAPE_DISK if self.mem[self.desc + X_DISK] else indexes
 
@@ -845,7 +844,6 @@ class Transaction:
         self._leave()
 
     def _unplan(self, until: int) -> None:
-        """Cancel the plans for disk parts of operations newer than `until`."""
         if int(self.mem[self.desc + X_DISK]):
             self._undo(lambda: int(unplan_step(self.mem, self.desc, self.buf, until, SLICE_ROWS)))
 

@@ -10,10 +10,9 @@ views, the oldest first.
 from __future__ import annotations
 
 from tidemark.engine.disk import cache_layout as C
-from tidemark.engine.disk import disk_layout as D
 from tidemark.engine.disk.cache_kernels import frame_of
-from tidemark.engine.disk.page_kernels import page_piece, page_piece_words
-from tidemark.engine.disk.parts_kernels import LINKED_WORDS, chunk_words, part_on_page
+from tidemark.engine.disk.parts_kernels import chunk_words, part_on_page, read_chain
+from tidemark.engine.index.unique_keys_kernels import are_words
 from tidemark.engine.jit.kernel import helper, kernel
 from tidemark.engine.jit.words_kernels import move_words
 from tidemark.engine.log.own_images_kernels import entry_words, write_entry
@@ -52,7 +51,6 @@ def setup_versions(mem, region, words):
 
 @helper
 def is_later(epoch, tick, other_epoch, other_tick):
-    """Whether an instant is after another one."""
     return epoch > other_epoch or (epoch == other_epoch and tick > other_tick)
 
 
@@ -316,12 +314,7 @@ def has_key(mem, fragment, at, keys, first, words):
     """Whether the row of an entry has this canonical key."""
     image = at + V.V_ROW + A.ENTRY_WORDS
     held, held_words = image_key(mem, image, mem[fragment + A.F_FIXED_WORDS], mem[fragment + A.F_KEY_WORDS])
-    if held_words != words:
-        return False
-    for i in range(words):
-        if mem[held + i] != keys[first + i]:
-            return False
-    return True
+    return held_words == words and are_words(mem, held, keys, first, words)
 
 
 @helper
@@ -349,34 +342,6 @@ def is_gone_since(mem, txn, fragment, tag, keys, first, words):
 
 # --- keeping --------------------------------------------------------------------------------------
 @helper
-def walk_chunks(mem, fragment, rowid, link, stamp, at, stop, is_copied):
-    """Copy the chunks linked from `link` to mem[at:stop], or only check them: OK, ST_PAGE if one is not in memory, or
-    ST_DAMAGED.
-    """
-    space = mem[fragment + A.F_TABLESPACE]
-    size = chunk_words(mem, space)
-    while at < stop:
-        if link == 0 or at + size > stop:
-            return A.ST_DAMAGED
-        frame = frame_of(mem, mem[space + C.TS_CACHE], link >> C.SLOT_BITS)
-        if frame == 0:
-            return A.ST_PAGE
-        piece = page_piece(mem, frame, mem[space + C.TS_PAGE_WORDS], link & C.SLOT_MASK)
-        if piece == 0:
-            return A.ST_DAMAGED
-        found = page_piece_words(mem, frame, mem[space + C.TS_PAGE_WORDS], link & C.SLOT_MASK)
-        if found != LINKED_WORDS + size or mem[piece] & D.PIECE_CHUNK == 0:
-            return A.ST_DAMAGED
-        if mem[piece] & D.PIECE_ROWID_MASK != rowid or mem[piece + 2] != stamp:
-            return A.ST_DAMAGED
-        if is_copied:
-            move_words(mem, piece + LINKED_WORDS, mem, at, size)
-        at += size
-        link = mem[piece + 1]
-    return A.OK
-
-
-@helper
 def find_part_to_copy(mem, fragment, rowid, row):
     """Find a row's disk part to copy; return (OK, or ST_PAGE, ST_SPACE or ST_DAMAGED if it cannot be copied; address,
     words there, words in all, link, stamp).
@@ -392,7 +357,7 @@ def find_part_to_copy(mem, fragment, rowid, row):
     if here < words:
         status = A.ST_SPACE
         if words <= V.CAPTURE_WORDS_MAX:
-            status = walk_chunks(mem, fragment, rowid, link, stamp, here, words, False)
+            status, _, _ = read_chain(mem, fragment, rowid, link, stamp, mem, here, words, False)
     return status, address, here, words, link, stamp
 
 
@@ -493,7 +458,7 @@ def keep_version(mem, fragment, rowid, row, ended, tick, keeps_disk):
     if more > 0:
         target = at + V.V_ROW + words
         move_words(mem, address, mem, target, here)
-        walk_chunks(mem, fragment, rowid, link, stamp, target + here, target + more, True)
+        read_chain(mem, fragment, rowid, link, stamp, mem, target + here, target + more, True)
     mem[by_row] = position
     mem[by_key] = position
     mem[A.S_VERSIONS_KEPT] += 1

@@ -309,7 +309,6 @@ class Archiver:
         return True
 
     def failed(self, error: Error) -> None:
-        """Count and log a failure of the place."""
         self.failures += 1
         if self.last_error != error.message:  # logged once, not at every step
             _log.warning("the log is not archived to %s: %s; it is kept until it can be", self.name, error.message)

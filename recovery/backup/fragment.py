@@ -8,7 +8,6 @@ loads the file checks that keys are unique.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,17 +43,6 @@ if TYPE_CHECKING:
 PART_SHAPE = ("fixed_words", "has_var", "var_since", "key_words", "table_id", "fragment", "slots")
 
 
-@dataclass
-class Written:
-    """A complete data file."""
-
-    file: str
-    entries: int
-    blocks: int
-    size_bytes: int
-    operations: int
-
-
 def attempt_name(lcp_id: int, table_id: int, fragment: int, attempt: str) -> str:
     """Return the name of a data file before the restore takes and renames it."""
     return f"{FOLDER}/{lcp_id}-{table_id}-{fragment}-{attempt}.data"
@@ -67,8 +55,9 @@ def write_fragment(
     part: dict[str, Any],
     attempt: str,
     advance: Callable[[int], None] | None = None,
-) -> Written:
-    """Write the data file of a fragment. Durable on return: its content.
+) -> tuple[list[Any], int]:
+    """Write the data file of a fragment. Return table, fragment, name, entries, blocks and bytes of the file, and the
+    number of changes of the log. Durable on return: its content.
 
     place: of the backups. target: files of the new store. part: as from `parts_of`. attempt: makes the name unique.
     advance: called with the number of rows done since the last call.
@@ -78,15 +67,11 @@ def write_fragment(
     """
     table_id, number = part["table_id"], part["fragment"]
     name = attempt_name(task.lcp_id, table_id, number, attempt)
-    writer = DataFileWriter(target, name, task.identity, (task.lcp_id, table_id, number), new_span())
-    try:
+    with DataFileWriter(target, name, task.identity, (task.lcp_id, table_id, number), new_span()) as writer:
         merger = _Merger(place, target, task, part, writer, advance)
         merger.run()
         writer.close()
-    except BaseException:
-        writer.discard()
-        raise
-    return Written(name, writer.entries, writer.blocks, writer.size_bytes, merger.operations)
+    return [table_id, number, name, writer.entries, writer.blocks, writer.size_bytes], merger.operations
 
 
 class _Merger:
@@ -117,7 +102,6 @@ class _Merger:
         self.operations = 0
 
     def run(self) -> None:
-        """Write all entries."""
         self._changes, self._folded = self._fold(self._read_changes())
         self._state[:] = 0
         if self._chain is not None:

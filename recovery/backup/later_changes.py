@@ -73,11 +73,9 @@ class LaterPlan:
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes to read."""
         return sum(size_bytes for _, size_bytes in self.files)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain values."""
         return {
             "first_epoch": self.first_epoch,
             "first_wall_us": self.wall_us[0],

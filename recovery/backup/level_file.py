@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import ForeignFile
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.sealed.sealed_layout import KIND_BACKUP_LEVEL
 from tidemark.recovery.backup.roaring import pack, unpack
 from tidemark.recovery.backup.rows_file import Level, Ranges
@@ -55,12 +56,9 @@ def write_level(files: Files, identity: tuple[bytes, int], content: LevelFile) -
         "ranges": [[end, digest.hex()] for end, digest in content.ranges],
     }
     words = unit_of(KIND_BACKUP_LEVEL, identity, level.backup, level.epoch, value)
-    file = files.create(level.level_name)
-    try:
+    with Opened(files, files.create(level.level_name)) as file:
         files.pwrite(file, 0, words.data.cast("B"))
         files.fdatasync(file)
-    finally:
-        files.close(file)
     files.sync_directory(str(level.backup))
 
 

@@ -65,7 +65,6 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """The number of rows in all tables."""
         return sum(levels[0].rows for levels in self.levels.values())
 
     @property
@@ -96,7 +95,6 @@ class Manifest:
         }
 
     def summary(self) -> dict[str, Any]:
-        """Return the backup as plain values, for lists."""
         return {
             "number": self.number,
             "kind": self.kind,
@@ -115,7 +113,6 @@ class Manifest:
 
 
 def manifest_name(number: int) -> str:
-    """Return the name of the manifest of a backup."""
     return f"{number}/{NAME}"
 
 

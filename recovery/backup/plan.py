@@ -34,7 +34,6 @@ class Plan:
     end_epoch: int = 0  # the restored state is that at the end of this epoch
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as plain values: every file with its bytes and rows."""
         return {
             "backup": self.manifest.summary(),
             "epoch": self.end_epoch,
@@ -99,7 +98,6 @@ def no_backup(files: Files) -> FileMissing:
 
 
 def _of_backup(files: Files, until: Until, number: int | None) -> Plan:
-    """Return a plan with the suitable backup only."""
     found = find_backups(files)
     if number is not None and number in found.damaged:
         raise BackupDamaged(found.damaged[number])

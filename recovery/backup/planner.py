@@ -83,7 +83,6 @@ def parts_of(manifest: Manifest, table: Table, slots: Callable[[int], int], sect
 
 
 def bytes_of(part: dict[str, Any]) -> int:
-    """Return the number of bytes that the task of a fragment reads."""
     return int(sum(numbers[-2] for numbers in part["levels"]) + sum(section[-1] for section in part["sections"]))
 
 

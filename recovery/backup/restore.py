@@ -81,10 +81,6 @@ class RestoreReport:
     is_verified: bool = False
     notes: list[str] = field(default_factory=list)  # of the plan
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values."""
-        return dict(self.__dict__)
-
 
 def names_of(files: Files, folder: str = "") -> Iterator[str]:
     """Yield the names of all files in a directory and its folders, except LOCK."""

@@ -8,7 +8,7 @@ never a backup that lacks a file.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import Damaged, Rejected, ValueOutOfRange
 from tidemark.engine.log.spool_reader import referred
@@ -30,10 +30,6 @@ class PruneReport:
     files: int = 0
     segments: int = 0
     freed_bytes: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values."""
-        return dict(self.__dict__)
 
 
 def prune(files: Files, keep: int) -> PruneReport:

@@ -52,12 +52,10 @@ Ranges = list[tuple[int, bytes]]  # end in the file and digest of each range
 
 
 def table_folder(table_id: int, table: str) -> str:
-    """Return the folder of a table's rows in a place of backups."""
     return f"{table_id}-{quote(table, safe='')[:NAME_MAX]}"
 
 
 def is_table_folder(name: str) -> bool:
-    """Whether a name in a place of backups is that of a table's folder."""
     number, dash, _ = name.partition("-")
     return dash == "-" and number.isascii() and number.isdigit()
 
@@ -82,17 +80,14 @@ class Level:
 
     @property
     def folder(self) -> str:
-        """The folder of the file in the place of backups."""
         return f"{table_folder(self.table_id, self.table)}/{self.backup}"
 
     @property
     def name(self) -> str:
-        """The file's name in the place of backups."""
         return f"{self.folder}/{self.fragment}-{self.epoch:x}.parquet"
 
     @property
     def level_name(self) -> str:
-        """The name of its level file."""
         return f"{self.backup}/{self.table_id}-{self.fragment}-{self.epoch:x}.level"
 
     def identity(self, store: bytes, incarnation: int) -> dict[str, Any]:
@@ -189,7 +184,6 @@ class RowsWriter:
 
     @property
     def rows(self) -> int:
-        """The number of rows added."""
         return self.entries + self._rows
 
     @property
@@ -448,5 +442,4 @@ class RowsReader(Closable):
             raise BackupDamaged(f"{self.level.name} has {first} rows; use another copy", file=self.level.name)
 
     def close(self) -> None:
-        """Close the file."""
         self._file.leave()

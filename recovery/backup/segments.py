@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import BackupDamaged, ForeignFile, IoFailed
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.files.sequential import SequentialFile
 from tidemark.engine.log.group_layout import GROUP, GROUP_ALIGN_WORDS
 from tidemark.engine.log.reader import GroupRead, described
@@ -76,7 +77,6 @@ class Segment:
 
     @property
     def name(self) -> str:
-        """The file's name in the place of backups."""
         return f"{FOLDER}/{self.timeline}-{self.start_lsn:016x}.redo"
 
     @property
@@ -86,7 +86,6 @@ class Segment:
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes of the file."""
         return ARCHIVE_WORDS * 8 + self.end_lsn - self.start_lsn
 
 
@@ -142,8 +141,7 @@ def read_segment(files: Files, name: str) -> Segment:
     """Return the header of a segment whose file has its full size. Raises: BackupDamaged, FileMissing, VersionTooNew,
     VersionTooOld.
     """
-    file = files.open(name)
-    try:
+    with Opened(files, files.open(name)) as file:
         words = np.zeros(ARCHIVE_WORDS, dtype=np.int64)
         _read(files, file, name, 0, words)
         if not is_sealed(words, KIND_ARCHIVE, ARCHIVE_WORDS):
@@ -154,8 +152,6 @@ def read_segment(files: Files, name: str) -> Segment:
         if segment.name != name or files.size(file) != segment.size_bytes:
             raise _damaged(name, 0, "is incomplete, or another segment")
         return segment
-    finally:
-        files.close(file)
 
 
 def _read(files: Files, file: File, name: str, offset: int, words: Words) -> None:
@@ -186,8 +182,7 @@ def make_durable(files: Files, segment: Segment) -> GroupRead:
 def groups_of(files: Files, segment: Segment) -> Iterator[GroupRead]:
     """Yield the groups of a segment, each verified, as many as its header says. Raises: BackupDamaged, ForeignFile."""
     name = segment.name
-    file = files.open(name)
-    try:
+    with Opened(files, files.open(name)) as file:
         lsn, epoch = segment.start_lsn, 0
         for sequence in range(segment.start_sequence, segment.start_sequence + segment.groups):
             offset = ARCHIVE_WORDS * 8 + lsn - segment.start_lsn
@@ -206,8 +201,6 @@ def groups_of(files: Files, segment: Segment) -> Iterator[GroupRead]:
             lsn, epoch = group.end_lsn, group.epoch
         if lsn != segment.end_lsn:
             raise _damaged(name, segment.size_bytes, f"ends at LSN {lsn}, not {segment.end_lsn},")
-    finally:
-        files.close(file)
 
 
 def _group(words: Words, size: int, name: str, offset: int, store: bytes) -> GroupRead:

@@ -8,12 +8,12 @@ A split file exists as long as the restore; after a crash it is swept when the d
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidemark.engine.base.errors import BackupDamaged, ForeignFile
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.log.redo_layout import FRAGMENT_SHIFT, TABLE_MASK
 from tidemark.engine.memory.arena_layout import OK, ST_INVARIANT, ST_SPACE
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, LCP_BLOCK
@@ -21,6 +21,7 @@ from tidemark.engine.sealed.sealed_layout import header_of, store_of
 from tidemark.engine.sealed.version import check_version
 from tidemark.recovery.backup.restore_kernels import collect_changes, gather_changes
 from tidemark.recovery.backup.restore_layout import R_COUNT, R_NEXT, R_USED, RESTORE_STATE_WORDS
+from tidemark.recovery.backup.restore_task import TaskReport
 from tidemark.recovery.backup.segments import Segment, groups_of
 from tidemark.recovery.local_checkpoint.data_file import BLOCK_WORDS, FOLDER, DataFileWriter, new_span, read_block
 from tidemark.recovery.system_restart.replay import schema_changes
@@ -28,7 +29,6 @@ from tidemark.recovery.system_restart.spool import Spooled
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
-    from tidemark.engine.log.reader import GroupRead
     from tidemark.engine.memory.arena import Words
     from tidemark.recovery.backup.restore_task import RestoreTask
     from tidemark.recovery.system_restart.spool import Records
@@ -42,18 +42,7 @@ Section = list[Any]
 
 
 def split_name(number: int, attempt: str) -> str:
-    """Return the name of a split file."""
     return f"{FOLDER}/{SPLIT_LCP}-split-{number}-{attempt}.data"
-
-
-@dataclass
-class Split:
-    """Result of splitting some segments."""
-
-    sections: list[Section] = field(default_factory=list)  # of each fragment, in the order of the log
-    schema: list[list[Any]] = field(default_factory=list)
-    groups: int = 0
-    operations: int = 0
 
 
 class _Sections(DataFileWriter):
@@ -80,9 +69,10 @@ class _Sections(DataFileWriter):
 class _Splitter:
     """Collects changes and writes them out, sorted by fragment, whenever its memory is full."""
 
-    def __init__(self, writer: _Sections, made: Split) -> None:
+    def __init__(self, writer: _Sections) -> None:
         self._writer = writer
-        self._made = made
+        self.sections: list[Section] = []  # of each fragment, in the order of the log
+        self.operations = 0
         self._pool: Words = np.empty(POOL_WORDS, dtype=np.int64)
         self._places: Words = np.empty(PLACES_WORDS, dtype=np.int64)
         self._state: Words = np.zeros(RESTORE_STATE_WORDS, dtype=np.int64)
@@ -115,7 +105,7 @@ class _Splitter:
         for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), count], strict=True):
             key = int(keys[start])
             self._write(key & TABLE_MASK, key >> FRAGMENT_SHIFT, offsets, start, stop)
-        self._made.operations += count
+        self.operations += count
         state[R_USED] = state[R_COUNT] = 0
 
     def _write(self, table_id: int, fragment: int, offsets: Words, start: int, stop: int) -> None:
@@ -126,36 +116,28 @@ class _Splitter:
         while (status := int(gather_changes(self._pool, offsets, stop, writer.block, writer.state, state))) != OK:
             writer.make_room(ST_SPACE - status)
         blocks, entries, end = writer.end()
-        self._made.sections.append([table_id, fragment, writer.name, offset, blocks, entries, end - offset])
+        self.sections.append([table_id, fragment, writer.name, offset, blocks, entries, end - offset])
 
 
-def split_segments(place: Files, target: Files, task: RestoreTask, attempt: str) -> tuple[str, Split]:
+def split_segments(place: Files, target: Files, task: RestoreTask, attempt: str) -> TaskReport:
     """Split the groups of a task's segments after the backup, up to the end of the restore. Every group is verified,
-    with its spool files. Return the name of the file, and its sections. Raises: BackupDamaged, SpoolDamaged,
-    RedoDamaged, ForeignFile.
+    with its spool files. Raises: BackupDamaged, SpoolDamaged, RedoDamaged, ForeignFile.
     """
     name, source = split_name(task.number, attempt), bytes.fromhex(task.source)
-    made = Split()
-    writer = _Sections(target, name, task.identity, (SPLIT_LCP, 0, 0), new_span())
-    try:
-        splitter = _Splitter(writer, made)
+    schema: list[Any] = []
+    groups = 0
+    with _Sections(target, name, task.identity, (SPLIT_LCP, 0, 0), new_span()) as writer:
+        splitter = _Splitter(writer)
         for each in task.work:
             for group in groups_of(place, Segment(source, *each)):
                 if task.since < group.epoch <= task.until:
-                    _take(place, source, group, splitter, made)
+                    groups += 1
+                    schema += [[epoch, change] for epoch, change in schema_changes([group])]
+                    for some in Spooled(place, source, [group]).records(group):
+                        splitter.take(some)
         splitter.flush()
         writer.finish()
-    except BaseException:
-        writer.discard()
-        raise
-    return name, made
-
-
-def _take(place: Files, source: bytes, group: GroupRead, splitter: _Splitter, made: Split) -> None:
-    made.groups += 1
-    made.schema += [[epoch, change] for epoch, change in schema_changes([group])]
-    for some in Spooled(place, source, [group]).records(group):
-        splitter.take(some)
+    return TaskReport(task.number, name, splitter.sections, schema, groups, splitter.operations, 0, task.size_bytes)
 
 
 def read_section(files: Files, store: bytes, section: Section) -> Iterator[tuple[Words, int]]:
@@ -163,8 +145,7 @@ def read_section(files: Files, store: bytes, section: Section) -> Iterator[tuple
     words are valid until the next block. Raises: BackupDamaged, LcpDamaged, FileMissing, FileTruncated, ForeignFile.
     """
     table_id, fragment, name, offset, blocks, entries, size_bytes = section
-    file = files.open(name)
-    try:
+    with Opened(files, files.open(name)) as file:
         size = files.size(file)
         buffer: Words = np.empty(min(size // 8, BLOCK_WORDS), dtype=np.int64)
         at = offset
@@ -184,5 +165,3 @@ def read_section(files: Files, store: bytes, section: Section) -> Iterator[tuple
             at += words.size * 8
         if (found, at - offset) != (entries, size_bytes):
             raise BackupDamaged(f"{name} lacks changes it had; restore again", file=name, offset=offset)
-    finally:
-        files.close(file)

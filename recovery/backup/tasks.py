@@ -71,7 +71,6 @@ def _check_under_way(task: RestoreTask, target: Files) -> None:
 
 
 def is_of_attempt(name: str) -> bool:
-    """Whether a file, by its name, belongs to an attempt at a task."""
     return _OF_ATTEMPT.fullmatch(name) is not None
 
 
@@ -87,14 +86,12 @@ def _remove_files(task: RestoreTask, target: Files, attempt: str) -> None:
 
 def _carry_out(task: RestoreTask, place: Files, target: Files, attempt: str, advance: Advance | None) -> TaskReport:
     if task.kind == SPLIT:
-        name, made = split_segments(place, target, task, attempt)
-        counts = (made.groups, made.operations, 0, task.size_bytes)
-        return TaskReport(task.number, name, made.sections, made.schema, *counts)
+        return split_segments(place, target, task, attempt)
     operations = rows = 0
     files: list[Any] = []
     for part in task.work:
-        done = write_fragment(place, target, task, part, attempt, advance)
-        files.append([part["table_id"], part["fragment"], done.file, done.entries, done.blocks, done.size_bytes])
-        operations += done.operations
-        rows += done.entries
+        made, changes = write_fragment(place, target, task, part, attempt, advance)
+        files.append(made)
+        operations += changes
+        rows += made[3]
     return TaskReport(task.number, "", files, [], 0, operations, rows, task.size_bytes)

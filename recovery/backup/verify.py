@@ -42,7 +42,6 @@ class VerifyReport(Findings):
     places: list[Any] = field(default_factory=list, repr=False)
 
     def take(self, other: VerifyReport) -> None:
-        """Add the results of another process."""
         for problem in other.problems:
             self.add(problem)
         self.notes += other.notes
@@ -51,12 +50,10 @@ class VerifyReport(Findings):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
     def add_error(self, error: Exception, name: str) -> None:
-        """Add a problem of a file."""
         said = str(error)
         self.add(said if name in said else f"{name}: {said}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values."""
         shown = {name: value for name, value in self.__dict__.items() if name not in ("rows_bytes", "places")}
         return {**shown, "is_sound": not self.problems}
 

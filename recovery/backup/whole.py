@@ -27,7 +27,6 @@ UNDO_SHARE = 6  # a local checkpoint is written when this part of the UNDO log h
 
 
 def index_entries(store: Store) -> int:
-    """Return the number of entries of all indexes."""
     tables = store.tables.by_name.values()
     ordered = sum(index.tree.counters()["entries"] for table in tables for index in table.indexes.values())
     return ordered + sum(index.tree.counters()["entries"] for table in tables for index in table.uniques.values())

@@ -69,10 +69,6 @@ class BackupReport:
     seconds: float = 0.0
     notes: list[str] = field(default_factory=list)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values."""
-        return dict(self.__dict__)
-
 
 class Unchanged:
     """The rows of a fragment that have not changed since its newest level, by ROWID: a byte for each slot."""
@@ -102,7 +98,6 @@ class Unchanged:
         return found
 
     def count(self) -> int:
-        """Return the number of noted rows."""
         return int(np.count_nonzero(self._is_noted))
 
 
@@ -334,7 +329,6 @@ class BackupWriter:
             raise BackupDamaged(f"{writer.level.name} has {writer.rows} rows and the levels below {alive}, not {rows}")
 
     def _remove(self, writer: RowsWriter) -> None:
-        """Remove a file that is not wanted."""
         writer.discard()
         if self._files.exists(writer.level.name):
             self._files.unlink(writer.level.name)

@@ -34,7 +34,6 @@ def _share(text: str) -> float:
 
 
 def command_line() -> argparse.ArgumentParser:
-    """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m tidemark.recovery.crash_harness", description=__doc__)
     parts = parser.add_subparsers(dest="part", required=True)
     states = parts.add_parser("states", help="what power losses may leave of recorded runs")

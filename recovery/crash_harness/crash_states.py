@@ -145,7 +145,6 @@ class StatesReport:
         return len(self.digests)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as plain values."""
         return {**self.__dict__, "digests": sorted(self.digests), "distinct": self.distinct}
 
 

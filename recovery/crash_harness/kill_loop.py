@@ -108,7 +108,6 @@ class _Life:
             self._heard.wait_for(lambda: self.lines >= lines or self._has_ended)
 
     def go(self) -> None:
-        """Start the child's work."""
         self._pipe.send(GO)
 
     def end(self) -> int | None:

@@ -36,7 +36,6 @@ def piece_command(
 
 
 def merge(reports: Sequence[dict[str, Any]]) -> StatesReport:
-    """Combine the reports of pieces into one."""
     whole = StatesReport()
     for each in reports:
         whole.seeds += each["seeds"]
@@ -52,7 +51,6 @@ def merge(reports: Sequence[dict[str, Any]]) -> StatesReport:
 
 
 def summary(program: str, report: StatesReport) -> dict[str, Any]:
-    """Return the figures of one program, for one line."""
     order = sum("OrderViolation" in violation for violation in report.violations)
     return {
         "program": program,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tidemark.engine.base.errors import FileMissing, Rejected
 from tidemark.engine.files.directory import real_path
 from tidemark.engine.files.durable_files import make_folder, write_whole
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.log.load_files import FOLDER, is_job_name
 from tidemark.recovery.places.names import canonical_place
 from tidemark.recovery.places.storage import at_place, full_disk_named, open_place
@@ -39,11 +40,9 @@ class Directory:
         return f"{self.folder}/{leaf}" if self.folder else leaf
 
     def exists(self, leaf: str) -> bool:
-        """Whether the file exists."""
         return self.files.exists(self.name(leaf))
 
     def leaves(self, prefix: str) -> list[str]:
-        """Return the names of files that begin with `prefix`."""
         if self.folder and not self.files.exists(self.folder):
             return []
         return [leaf for leaf in self.files.list(self.folder) if leaf.startswith(prefix)]
@@ -61,12 +60,9 @@ class Directory:
 
     def read(self, leaf: str) -> bytes:
         """Return the content of a file. Raises: FileMissing, IoFailed."""
-        file = self.files.open(self.name(leaf))
-        file.read_errors_latch = False
-        try:
+        with Opened(self.files, self.files.open(self.name(leaf))) as file:
+            file.read_errors_latch = False
             return self.files.pread(file, 0, self.files.size(file))
-        finally:
-            self.files.close(file)
 
     def remove(self, leaf: str) -> None:
         """Remove a file, or the folder of a job, if it exists; another process may remove it, too. Not durable on

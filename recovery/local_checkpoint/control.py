@@ -16,6 +16,7 @@ from tidemark.engine.base.limits import TABLE_ID_MAX
 from tidemark.engine.disk.disk_layout import OWNER_FRAGMENT_SHIFT
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
 from tidemark.engine.files.durable_files import write_again, write_whole
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.rows.lcp_layout import LCP_CONTROL, UNIT_WORDS_MIN
 from tidemark.engine.schema.definition import TableDefinition
@@ -87,7 +88,6 @@ class Control:
 
 
 def control_name(lcp_id: int) -> str:
-    """Return the name of a control file."""
     return f"{FOLDER}/{PREFIX}{lcp_id}"
 
 
@@ -115,15 +115,13 @@ def make_newest_durable(files: Files, controls: list[Control]) -> None:
     if not controls:
         return
     files.sync_directory(FOLDER)
-    file = files.open(control_name(controls[0].lcp_id), writable=True)
-    file.read_errors_latch = False
-    try:
-        write_again(files, file)
-    except (IoFailed, StorageFull) as error:
-        # A store on a full disk must open; its control file stays as it is.
-        _log.warning("%s could not be written again (%s)", control_name(controls[0].lcp_id), error.message)
-    finally:
-        files.close(file)
+    with Opened(files, files.open(control_name(controls[0].lcp_id), writable=True)) as file:
+        file.read_errors_latch = False
+        try:
+            write_again(files, file)
+        except (IoFailed, StorageFull) as error:
+            # A store on a full disk must open; its control file stays as it is.
+            _log.warning("%s could not be written again (%s)", control_name(controls[0].lcp_id), error.message)
 
 
 def control_ids(files: Files) -> list[int]:

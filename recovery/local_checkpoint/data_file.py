@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 
 from tidemark.engine.base.errors import FileTruncated, ForeignFile, LcpDamaged
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.files.sequential import SequentialFile
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, LCP_BLOCK, UNIT_WORDS_MIN
 from tidemark.engine.sealed.sealed_layout import (
@@ -31,7 +32,6 @@ SPAN_WORDS = 4 * BLOCK_WORDS  # blocks are sealed and written in spans of this s
 
 
 def data_name(lcp_id: int, table_id: int, fragment: int) -> str:
-    """Return the name of the data file of one fragment."""
     return f"{FOLDER}/{lcp_id}-{table_id}-{fragment}.data"
 
 
@@ -75,7 +75,6 @@ class DataFileWriter:
 
     @property
     def size_bytes(self) -> int:
-        """The number of bytes written."""
         return self._out.size_bytes
 
     def make_room(self, words: int) -> None:
@@ -132,8 +131,11 @@ class DataFileWriter:
         self._write()
         self._out.close()
 
-    def discard(self) -> None:
-        """Close the file without its last blocks and without a sync."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Close the file, unless it is closed, without its last blocks and without a sync."""
         self._out.leave()
 
 
@@ -153,8 +155,7 @@ def read_blocks(
 
     Raises: LcpDamaged, FileMissing, FileTruncated, ForeignFile; IoFailed if it is unreadable.
     """
-    file = files.open(name, False)
-    try:
+    with Opened(files, files.open(name, False)) as file:
         size = files.size(file)
         offset = 0
         number = 0
@@ -176,8 +177,6 @@ def read_blocks(
             yield DataBlock(words, BLOCK_HEADER_WORDS + used, number, offset)
             if int(header["is_last"]):
                 return
-    finally:
-        files.close(file)
 
 
 def read_block(files: Files, file: File, name: str, offset: int, size: int, buffer: Words) -> tuple[Words, Words]:

@@ -22,6 +22,7 @@ from tidemark.engine.disk.disk_layout import (
     OWNER_TABLE_MASK,
 )
 from tidemark.engine.disk.space import header_words
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.files.sequential import SequentialFile
 from tidemark.engine.rows.lcp_layout import EXTENTS_FRAGMENT, EXTENTS_TABLE, UNIT_WORDS_MIN
 from tidemark.engine.sealed.sealed_layout import KIND_EXTENTS, SEAL, header_of, is_sealed, seal, store_of, write_seal
@@ -41,7 +42,6 @@ Sizes = tuple[int, int, int]  # extents, blocks, bytes
 
 
 def extents_name(lcp_id: int) -> str:
-    """Return the name of the extents file of a local checkpoint."""
     return f"{FOLDER}/{lcp_id}-extents.data"
 
 
@@ -98,11 +98,8 @@ def read_extents(files: Files, store: bytes, lcp_id: int, expected: Sizes) -> Wo
     """
     name = extents_name(lcp_id)
     try:
-        file = files.open(name, False)
-        try:
+        with Opened(files, files.open(name, False)) as file:
             return _read(files, file, name, store, lcp_id, expected)
-        finally:
-            files.close(file)
     except ForeignFile:
         raise
     except (Damaged, IoFailed) as error:

@@ -8,8 +8,8 @@ removed → tails of both logs cut. After a crash before the control file has it
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tidemark.engine.base.histogram import LCP_BOUNDS, Histogram
 from tidemark.engine.disk.disk_layout import UNDO_MARK_WORDS
@@ -53,10 +53,6 @@ class LcpReport:
     size_bytes: int = 0
     pages: int = 0  # pages of disk columns
     seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values."""
-        return asdict(self)
 
 
 class LocalCheckpoint:
@@ -166,8 +162,7 @@ class LocalCheckpoint:
         self.progress = (0, total)
         span = new_span()
         place = (lcp_id, COPIES_TABLE, COPIES_FRAGMENT)
-        copies = DataFileWriter(self._files, copies_name(lcp_id), self._identity, place, new_span())
-        try:
+        with DataFileWriter(self._files, copies_name(lcp_id), self._identity, place, new_span()) as copies:
             for part, fragment in parts.items():
                 sizes = self.adopted.get(part)
                 if sizes is None:
@@ -182,9 +177,6 @@ class LocalCheckpoint:
             with self._store.latch:
                 self._sink.stop()
             copies.close()
-        except BaseException:
-            copies.discard()
-            raise
         # The sink has stopped, so no commit copies rows now.
         copied = self._store.arena.sum_words(list(parts.values()), F_LCP_COPIED)
         control.copies = (copied, copies.blocks, copies.size_bytes)
@@ -200,13 +192,9 @@ class LocalCheckpoint:
         report: LcpReport,
     ) -> Sizes:
         """Write the data file of one fragment; return its entries, blocks and bytes. Durable on return: its content."""
-        writer = DataFileWriter(self._files, data_name(lcp_id, *part), self._identity, (lcp_id, *part), span)
-        try:
+        with DataFileWriter(self._files, data_name(lcp_id, *part), self._identity, (lcp_id, *part), span) as writer:
             self.scan(fragment, writer, copies, report)
             writer.close()
-        except BaseException:
-            writer.discard()
-            raise
         return writer.entries, writer.blocks, writer.size_bytes
 
     def _write_disk(self, control: Control, report: LcpReport) -> None:

@@ -166,7 +166,6 @@ class Joiner:
         space.next_file_id = max(space.next_file_id, begin.next_file_id)
 
     def _make_files(self, shape: TablespaceShape) -> None:
-        """Create a tablespace, or its missing files."""
         space, definition = self._store.space, shape.definition
         number, now_us = definition.tablespace_id, self._private.clock.wall_us()
         files = list(zip(definition.file_ids, shape.extents, strict=True))

@@ -16,7 +16,7 @@ from tidemark.recovery.node_restart.joiner import Join
 from tidemark.recovery.node_restart.messages import ROWID_SYNC
 from tidemark.recovery.system_restart.place import FOLDERS, own_leaves
 from tidemark.recovery.system_restart.restart import Restart
-from tidemark.recovery.system_restart.sysfile import NAMES, read_sysfile
+from tidemark.recovery.system_restart.sysfile import NAMES, has_sysfile, read_sysfile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -55,7 +55,7 @@ def rejoin(
     ForeignFile, and the errors that end a join: the files are then as they were, except for the writes of a restart.
     """
     check_format(welcome.format_version, "what the primary writes")
-    if through.epoch and through.sequence != 0 and any(files.exists(name) for name in NAMES):
+    if through.epoch and through.sequence != 0 and has_sysfile(files):
         join = Join(welcome, link, through.epoch, variant, begun=begun)
         try:
             return _run(Restart(files, options, clock, through, catch_up=join), join)

@@ -18,6 +18,7 @@ from tidemark.engine.base.failure import Failure
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.files.durable_files import write_again
 from tidemark.engine.files.layer import CheckedFiles
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.files.protocol import File, RawFiles
 from tidemark.recovery.places.names import answered, canonical_place, filesystem_of, shown_place
 
@@ -84,10 +85,8 @@ def make_file_durable(files: Files, name: str) -> None:
         file = files.open(name, writable=True)
     except ReadOnly:
         return
-    try:
+    with Opened(files, file):
         write_again(files, file)
-    finally:
-        files.close(file)
     files.sync_directory(name.rpartition("/")[0])
 
 

@@ -61,24 +61,20 @@ def to_text(value: Any) -> str:
 
 
 def from_text(text: str) -> Any:
-    """Return the values that `to_text` wrote."""
     return json.loads(text, object_hook=lambda value: b64decode(value[_BYTES]) if _BYTES in value else value)
 
 
 def verifier(spark: SparkSession) -> Callable[[list[VerifyTask]], Iterable[VerifyReport]]:
-    """Return a function that carries out tasks of a verification."""
     return lambda tasks: [
         VerifyReport(**from_text(text)) for text in mapped(spark, _verify, [to_text(asdict(task)) for task in tasks])
     ]
 
 
 def restorer(spark: SparkSession) -> Callable[[list[RestoreTask]], Iterable[TaskReport]]:
-    """Return a function that carries out tasks of a restore."""
     return lambda tasks: map(TaskReport.from_json, mapped(spark, _restore, [task.to_json() for task in tasks]))
 
 
 def digester(spark: SparkSession) -> Callable[[Sequence[Any]], Iterable[Any]]:
-    """Return a function that carries out tasks of a comparison."""
     return lambda tasks: map(from_text, mapped(spark, _digest, list(map(to_text, tasks))))
 
 

@@ -55,7 +55,6 @@ class TidemarkSource(DataSource):
         return self._changes
 
     def schema(self) -> StructType:
-        """Return the columns of a change."""
         from tidemark.recovery.spark.changes import change_spark_schema
 
         return change_spark_schema(self._planned().definition)
@@ -78,7 +77,6 @@ class TidemarkSource(DataSource):
         return kind(changes, opener())
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """Return a stream of row changes."""
         from tidemark.recovery.spark.changes import STREAM_OPTIONS
         from tidemark.recovery.spark.stream import ChangeStreamReader
 
@@ -86,7 +84,6 @@ class TidemarkSource(DataSource):
         return made
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Return a reader of row changes."""
         from tidemark.recovery.spark.changes import BATCH_OPTIONS
         from tidemark.recovery.spark.stream import ChangeReader
 

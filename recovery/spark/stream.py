@@ -7,6 +7,7 @@ checkpoint has the progress of a query, as an epoch; the store records nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
@@ -38,12 +39,8 @@ def _read(plan: ChangePlan, opener: Opener, partition: Any) -> Iterator[pa.Recor
     if partition is None:
         return
     definition = plan.definition
-    log = opener(plan.place, definition)
-    try:
-        with evidence_noted():
-            yield from change_batches(log.images(partition.value), definition)
-    finally:
-        log.close()
+    with closing(opener(plan.place, definition)) as log, evidence_noted():
+        yield from change_batches(log.images(partition.value), definition)
 
 
 def _partitions(pieces: Sequence[ChangePiece]) -> list[InputPartition]:
@@ -60,12 +57,9 @@ class ChangeReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         """Return the tasks. Raises: PositionLost, EpochGap, Unsupported, Damaged."""
         plan = self._plan
-        log = self._opener(plan.place, plan.definition)
-        try:
+        with closing(self._opener(plan.place, plan.definition)) as log:
             plan.check_epoch(max(plan.since, plan.until or 0), log.newest_epoch())
             reach = log.reach(plan.since, plan.until, None, plan.task_bytes)
-        finally:
-            log.close()
         if reach.obstacle is not None:
             raise reach.obstacle
         return _partitions(reach.pieces)

@@ -41,7 +41,6 @@ def arrow_type(kind: ColumnType) -> pa.DataType:
 
 
 def spark_type(kind: ColumnType) -> DataType:
-    """Return the type of a column in a DataFrame."""
     import pyarrow as pa
     from pyspark.sql import types as s
 
@@ -76,7 +75,6 @@ def spark_schema(columns: Sequence[Column], hidden: Sequence[str] = ()) -> Struc
 
 
 def arrow_schema(columns: Sequence[Column]) -> pa.Schema:
-    """Return the schema of these columns in Arrow's types."""
     import pyarrow as pa
 
     return pa.schema([pa.field(column.name, arrow_type(column.type)) for column in columns])

@@ -12,6 +12,7 @@ UNDO_RESTART record: it declares the groups after the first one void in the sysf
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -109,11 +110,8 @@ class DiskRestart:
         self._write_sysfile(replace(self.sysfile, undo_geometry=geometry))
 
     def _write_sysfile(self, content: Sysfile) -> None:
-        copies = open_copies(self._files)
-        try:
+        with closing(open_copies(self._files)) as copies:
             self.sysfile = write_both(copies, content)
-        finally:
-            copies.close()
 
     def close(self) -> None:
         """Close the files of this attempt; its memory is lost as in a crash."""

@@ -14,13 +14,14 @@ from tidemark.engine.disk.data_file import FOLDER as SPACE_FOLDER
 from tidemark.engine.disk.double_write import FILE_NAME as DOUBLE_WRITE_NAME
 from tidemark.engine.disk.undo_ring import FOLDER as UNDO_FOLDER
 from tidemark.engine.files.directory import LOCK_NAME, PosixFiles
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.log.geometry import FOLDER as REDO_FOLDER
 from tidemark.engine.log.load_files import FOLDER as LOAD_FOLDER
 from tidemark.engine.log.reader import holds_groups
 from tidemark.engine.log.spool_files import FOLDER as SPOOL_FOLDER
 from tidemark.engine.sealed.sealed_layout import KIND_SYSFILE
 from tidemark.recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
-from tidemark.recovery.system_restart.sysfile import NAMES, RESTORING, read_copy
+from tidemark.recovery.system_restart.sysfile import NAMES, RESTORING, has_sysfile, read_copy
 from tidemark.recovery.system_restart.sysfile_layout import SYSFILE_BYTES
 
 if TYPE_CHECKING:
@@ -96,6 +97,12 @@ def holds_rows(files: Files) -> bool:
         return False
     logs = [f"{REDO_FOLDER}/{leaf}" for leaf in own_leaves(files, REDO_FOLDER)]
     return all(_is_file(files, name) for name in logs) and holds_groups(files)
+
+
+def check_exists(files: Files) -> None:
+    """Raises: FileMissing if the directory has no sysfile."""
+    if not has_sysfile(files):
+        raise no_store(files)
 
 
 def no_store(files: Files, advice: str = "check the path") -> FileMissing:
@@ -178,8 +185,5 @@ def _is_folder(files: Files, name: str) -> bool:
 
 
 def _head(files: Files, name: str, count: int) -> bytes:
-    file = files.open(name, False)
-    try:
+    with Opened(files, files.open(name, False)) as file:
         return files.pread(file, 0, count)
-    finally:
-        files.close(file)

@@ -112,7 +112,6 @@ class RestartReport:
     epoch: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values."""
         return {**self.__dict__, "phases": [dict(phase.__dict__) for phase in self.phases]}
 
 

@@ -114,6 +114,11 @@ class Sysfile:
         return self.durable_lsn, self.reach_lsn
 
 
+def has_sysfile(files: Files) -> bool:
+    """Whether there is a copy, intact or not."""
+    return any(files.exists(name) for name in NAMES)
+
+
 def read_sysfile(files: Files, is_restoring: bool = False) -> Sysfile | None:
     """Return the newest intact copy, or None if there is none. Raises: VersionTooNew, VersionTooOld, ForeignFile;
     RestoreUnfinished unless the caller is the restore.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import FileMissing, ForeignFile
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.sealed.sealed_layout import Words
 from tidemark.engine.sealed.units import read_unit
 
@@ -42,11 +43,8 @@ class TwoCopies:
         self._files = files
         for name in names:
             if not files.exists(name):
-                file = files.create(name, size_bytes)
-                try:
+                with Opened(files, files.create(name, size_bytes)) as file:
                     files.fdatasync(file)
-                finally:
-                    files.close(file)
         # This also syncs the names in the directory that a killed process created or removed.
         files.sync_directory("")
         self._copies: list[File] = []

@@ -15,6 +15,7 @@ import numpy as np
 
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import decode_entries
+from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.rows.columnar import encode_keys
 from tidemark.engine.schema.names import is_system_table
@@ -75,10 +76,6 @@ class BinlogReport(Findings):
     is_whole: bool = True
     seconds: float = 0.0
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values."""
-        return {"is_sound": not self.problems, **self.__dict__}
-
 
 class _Last:
     """The number of the last change of each key, for keys from `low` on, as many as there is room for."""
@@ -102,11 +99,11 @@ class _Last:
 
     def _compress(self) -> None:
         words, places, numbers = (
-            np.concatenate([*each, _NOTHING]) for each in (self._words, self._places, self._numbers)
+            np.concatenate([*each, NOTHING]) for each in (self._words, self._places, self._numbers)
         )
         # Equal words stay in the order of the binlog: the last one counts.
         order = np.argsort(words, kind="stable")
-        ends = np.append(np.flatnonzero(np.diff(words[order])), words.size - 1) if words.size else _NOTHING
+        ends = np.append(np.flatnonzero(np.diff(words[order])), words.size - 1) if words.size else NOTHING
         kept = order[ends]
         if kept.size > KEYS_MAX:
             self.bound = max(int(np.partition(places[kept], KEYS_MAX // 2)[KEYS_MAX // 2]), self.low + 1)
@@ -128,9 +125,6 @@ class _Last:
         """Return (numbers, words), each sorted separately."""
         self._compress()
         return np.sort(self._numbers[0]), np.sort(self._words[0])
-
-
-_NOTHING = np.zeros(0, dtype=np.int64)
 
 
 class BinlogCheck:

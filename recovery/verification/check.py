@@ -8,7 +8,7 @@ and log as far as they are kept. Files that a running store retires meanwhile ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, closing
 from typing import TYPE_CHECKING
 
 from tidemark.engine.access.values_check import ValueFault, ValuesCheck, key_of_place
@@ -67,7 +67,7 @@ from tidemark.recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
 from tidemark.recovery.local_checkpoint.extents_file import read_extents
 from tidemark.recovery.system_restart.load import DataFileDamaged, check_counts, refused, shapes_of
-from tidemark.recovery.system_restart.place import no_store
+from tidemark.recovery.system_restart.place import check_exists
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import NAMES, Sysfile, read_copy, read_sysfile
 from tidemark.recovery.verification.disk_check import FragmentCheck
@@ -431,8 +431,7 @@ def check_closed(
     files.read_errors_latch = False
     report = CheckReport()
     check = FileCheck(files, report)
-    if not any(files.exists(name) for name in NAMES):
-        raise no_store(files)
+    check_exists(files)
     sysfile = check.sysfile()
     if sysfile is None:
         report.add("no copy of the sysfile is intact: the store cannot be opened; restore it from a backup")
@@ -466,10 +465,8 @@ def _check_with_restart(
     except Error as error:
         report.add(f"the store cannot be opened: {error.message}")
     else:
-        try:
+        with closing(store.disk):
             check_memory(store, files, sysfile.store, report, False, progress)
-        finally:
-            store.disk.close()
 
 
 def check_live(

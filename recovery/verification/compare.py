@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken, Rejected
+from tidemark.engine.memory.arena import NOTHING
 from tidemark.recovery.verification.digest_ranges import Ranges, differing, first_by_key, first_by_rowid, narrowed
 from tidemark.recovery.verification.digest_reading import BY_KEY, BY_ROWID, Collected, RangeReader
 from tidemark.recovery.verification.digest_rows import digests
@@ -52,7 +53,6 @@ class TableReport:
         return self.only_a + self.only_b + self.changed
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values."""
         return {**self.__dict__, "differing": self.differing}
 
 
@@ -69,7 +69,6 @@ class Group:
 
     @property
     def rows(self) -> int:
-        """The number of rows that differ."""
         return int(self.only_a.num_rows + self.only_b.num_rows + self.changed_a.num_rows)
 
 
@@ -115,7 +114,8 @@ class TableComparison:
                 yield from self._groups(*found)
                 return
             report.by = BY_KEY
-        yield from self._groups(*self._narrow(first_by_key(max(each.rows for each in self._extents))))
+        first = first_by_key(max(each.rows for each in self._extents))
+        yield from self._groups(*self._narrow(*differing(*self._sum(first)), first.shift))
 
     # --- which ranges differ ---------------------------------------------------------------------
     def _narrow_rowids(self) -> tuple[Words, Words, int] | None:
@@ -129,15 +129,12 @@ class TableComparison:
         in_use = int(np.count_nonzero(summed[0].rows() | summed[1].rows()))
         if not self._is_forced and numbers.size > max(ROWIDS_DIFFER, in_use // 4):
             return None
-        found = self._narrow_on(*differing(*summed), first.shift)
+        found = self._narrow(*differing(*summed), first.shift)
         # A row with another ROWID on the other side is distinguished from a missing row only if all rows are matched at
         # once.
         return None if int(found[1].sum()) > COLLECTED_ROWS else found
 
-    def _narrow(self, first: Ranges) -> tuple[Words, Words, int]:
-        return self._narrow_on(*differing(*self._sum(first)), first.shift)
-
-    def _narrow_on(self, numbers: Words, rows: Words, shift: int) -> tuple[Words, Words, int]:
+    def _narrow(self, numbers: Words, rows: Words, shift: int) -> tuple[Words, Words, int]:
         """Narrow ranges that differ until their rows are few enough to read; return (numbers, rows in each on the side
         that has more, shift).
         """
@@ -186,7 +183,7 @@ class TableComparison:
 
     def _compared(self, a: Collected, b: Collected) -> Group:
         """Match rows by the digest of their key; return those that differ, or exist on one side only."""
-        keys, lanes = (np.concatenate([*one, *two, _NOTHING]) for one, two in ((a.keys, b.keys), (a.lanes, b.lanes)))
+        keys, lanes = (np.concatenate([*one, *two, NOTHING]) for one, two in ((a.keys, b.keys), (a.lanes, b.lanes)))
         rows_a = sum(each.size for each in a.keys) // 2
         order = np.lexsort((keys[1::2], keys[0::2]))
         first, second = order[:-1], order[1:]
@@ -202,10 +199,10 @@ class TableComparison:
         alone = np.flatnonzero(is_alone)
         both = np.argsort(left[differs], kind="stable")
         return Group(
-            _taken(self._whole(0, a), alone[alone < rows_a]),
-            _taken(self._whole(1, b), alone[alone >= rows_a] - rows_a),
-            _taken(self._whole(0, a), left[differs][both]),
-            _taken(self._whole(1, b), right[differs][both] - rows_a),
+            self._whole(0, a).take(alone[alone < rows_a]),
+            self._whole(1, b).take(alone[alone >= rows_a] - rows_a),
+            self._whole(0, a).take(left[differs][both]),
+            self._whole(1, b).take(right[differs][both] - rows_a),
         )
 
     def _whole(self, place: int, collected: Collected) -> pa.RecordBatch:
@@ -218,13 +215,6 @@ class TableComparison:
         table = pa.Table.from_batches(collected.batches, schema).combine_chunks()
         found = table.to_batches()
         return found[0] if found else pa.RecordBatch.from_pylist([], schema=schema)
-
-
-_NOTHING = np.zeros(0, dtype=np.int64)
-
-
-def _taken(batch: pa.RecordBatch, places: Words) -> pa.RecordBatch:
-    return batch.take(places)
 
 
 def differing_columns(a: pa.RecordBatch, b: pa.RecordBatch, names: Sequence[str]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import NoSuchTable
 from tidemark.engine.schema.names import is_system_table, qualified_name
@@ -32,10 +32,6 @@ class SchemaDifference:
     what: str
     a: str | None
     b: str | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the difference as plain values."""
-        return dict(self.__dict__)
 
 
 def chosen_tables(

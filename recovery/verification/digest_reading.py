@@ -57,7 +57,6 @@ class RangeReader:
             ranges.add(places, digests(decoded.columns, batch.count))
 
     def collect(self, wanted: Ranges, by: str) -> Collected:
-        """Return the rows of some ranges."""
         found = Collected()
         row_format = self._side.row_format(self._table.name)
         for batch, _ in self._placed(wanted, by, False):

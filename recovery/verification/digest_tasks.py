@@ -19,7 +19,7 @@ from tidemark.engine.base.errors import FileMissing, LcpDamaged
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.recovery.backup.plan import chosen_backup
 from tidemark.recovery.places.storage import at_place
-from tidemark.recovery.system_restart.sysfile import NAMES
+from tidemark.recovery.system_restart.sysfile import has_sysfile
 from tidemark.recovery.verification.definitions import Comparable
 from tidemark.recovery.verification.digest_files import LcpFragment
 from tidemark.recovery.verification.digest_ranges import Ranges
@@ -88,7 +88,7 @@ def file_side(place: Any, number: int | None = None) -> Iterator[Side]:
     Raises: FileMissing, Damaged, Rejected.
     """
     with at_place(place, what="store or backup") as files:
-        if any(files.exists(name) for name in NAMES):
+        if has_sysfile(files):
             yield LcpSide(files, number)
         else:
             yield BackupSide(files, chosen_backup(files, number))

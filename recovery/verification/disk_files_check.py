@@ -156,6 +156,5 @@ class _Places:
         """Do nothing: nothing is ever written."""
 
     def close(self) -> None:
-        """Close the opened files."""
         for file in self._open.values():
             self._files.close(file)

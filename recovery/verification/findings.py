@@ -29,6 +29,10 @@ class Findings:
         elif len(self.problems) == PROBLEMS_MAX:
             self.problems.append("and more")
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values, the verdict first."""
+        return {"is_sound": not self.problems, **asdict(self)}
+
     @contextmanager
     def noting(self, files: Files) -> Iterator[None]:
         """Within the block, make damage, and what cannot be read, a problem. Raises: StoreFailed if the disk fails."""
@@ -50,7 +54,3 @@ class CheckReport(Findings):
     pages: int = 0
     rows: int = 0
     seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values."""
-        return {"is_sound": not self.problems, **asdict(self)}

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -58,9 +59,9 @@ from tidemark.recovery.local_checkpoint.control import (
 )
 from tidemark.recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
 from tidemark.recovery.local_checkpoint.data_file import copies_name, data_name, read_blocks
-from tidemark.recovery.system_restart.place import FOLDERS, no_store
+from tidemark.recovery.system_restart.place import FOLDERS, check_exists
 from tidemark.recovery.system_restart.replay import definition_in, schema_changes
-from tidemark.recovery.system_restart.sysfile import NAMES, read_sysfile
+from tidemark.recovery.system_restart.sysfile import read_sysfile
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -79,8 +80,7 @@ class StoreListing:
         files.read_errors_latch = False
         found = read_sysfile(files)
         if found is None:
-            if not files.exists(NAMES[0]) and not files.exists(NAMES[1]):
-                raise no_store(files)
+            check_exists(files)
             raise SysfileDamaged("both copies of the sysfile are damaged; restore the store from a backup")
         self.sysfile = found
         self.controls = self._read_controls()
@@ -254,13 +254,10 @@ class StoreListing:
 
     def _first_from(self, lsn: int) -> tuple[int, int] | None:
         """Return LSN and sequence of the first intact group at or after an LSN, None if there is none."""
-        reader = self._reader()
-        try:
+        with closing(self._reader()) as reader:
             for at, sequence in sorted(reader.candidates()):
                 if at >= lsn and reader.group_at(at, sequence) is not None:
                     return at, sequence
-        finally:
-            reader.close()
         return None
 
     def _reader(self) -> LogReader:
@@ -269,8 +266,7 @@ class StoreListing:
 
     def groups(self, lsn: int, sequence: int) -> Iterator[GroupRead]:
         """Yield the intact groups from (lsn, sequence) to the end of the log. Raises: RedoDamaged."""
-        reader = self._reader()
-        try:
+        with closing(self._reader()) as reader:
             while True:
                 group = reader.group_at(lsn, sequence)
                 if group is None and self._has_more_groups(reader, lsn, sequence):
@@ -282,8 +278,6 @@ class StoreListing:
                     return
                 yield group
                 lsn, sequence = group.end_lsn, group.sequence + 1
-        finally:
-            reader.close()
 
     @staticmethod
     def _has_more_groups(reader: LogReader, lsn: int, sequence: int) -> bool:
@@ -307,8 +301,7 @@ class StoreListing:
         for definition in self.tables():
             dictionary.add(definition)
         handles = open_files(self._files, geometry, False)
-        reader = UndoReader(self._files, geometry, self.sysfile.store, handles, self.sysfile.undo_void)
-        try:
+        with closing(UndoReader(self._files, geometry, self.sysfile.store, handles, self.sysfile.undo_void)) as reader:
             next_sequence = 0
             marks = [each.undo.sequence for each in self.controls if each.undo is not None]
             first = min(marks) if marks and from_lsn is None and len(marks) == len(self.controls) else 0
@@ -323,8 +316,6 @@ class StoreListing:
                     yield {"kind": "retired", "position": position, "text": text}
                 yield from list_undo_group(group, reader.offsets_of(group), dictionary)
                 next_sequence = sequence + 1
-        finally:
-            reader.close()
 
     # --- local checkpoints -----------------------------------------------------------------------
     def local_checkpoints(self) -> Iterator[Entry]:

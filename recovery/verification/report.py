@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tidemark.recovery.verification.compare import Progress, TableComparison, differing_columns
@@ -53,7 +54,6 @@ class Pair:
         return made
 
     def report(self) -> dict[str, Any]:
-        """Return what was compared, and whether it is equal."""
         tables = [each.report for each in self._compared]
         is_complete = all(each.is_complete for each in tables)
         return {
@@ -61,7 +61,7 @@ class Pair:
             "is_complete": is_complete,
             "a": self._sides[0].to_dict(),
             "b": self._sides[1].to_dict(),
-            "schema": [each.to_dict() for each in self.schema],
+            "schema": [asdict(each) for each in self.schema],
             "tables": [each.to_dict() for each in tables],
         }
 

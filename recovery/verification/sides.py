@@ -77,7 +77,6 @@ class Side(ABC):
         return ScanBatch(batch.entries, chosen)
 
     def to_dict(self) -> dict[str, object]:
-        """Return the side as plain values, for reports."""
         return {"what": self.what, "store": self.store, "epoch": self.epoch}
 
 
@@ -214,5 +213,4 @@ def numbers_of(sides: Sequence[Side], name: str) -> tuple[int, ...] | None:
 
 
 def rowid_places(batch: ScanBatch, rowid_bits: int) -> Words:
-    """Return the places by ROWID of the rows of a batch."""
     return np.asarray((batch.fragments() << rowid_bits) | batch.rowids(), dtype=np.int64)

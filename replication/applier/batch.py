@@ -41,7 +41,6 @@ class ChangeBatch:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         return self.keys.count
 
     @property

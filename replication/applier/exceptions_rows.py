@@ -53,7 +53,6 @@ class ConflictBatch:
 
     @property
     def rows(self) -> int:
-        """The number of conflicts."""
         return len(self.causes)
 
 

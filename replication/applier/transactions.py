@@ -115,8 +115,7 @@ def transactions(
 
     Raises: BinlogDamaged, FileTruncated, FileMissing, LimitExceeded, Rejected for a file the index does not name.
     """
-    reader = BinlogReader(log.files, log.folder, log.base, start)
-    try:
+    with BinlogReader(log.files, log.folder, log.base, start) as reader:
         walk = reader.events(end)
         begun: list[ReadEvent] = []
         for read in walk:
@@ -134,5 +133,3 @@ def transactions(
                     transaction.leave(walk)
             if read.is_boundary or isinstance(event, e.Query):
                 begun = []
-    finally:
-        reader.close()

@@ -91,7 +91,6 @@ def charset_named(name: str) -> str:
 
 
 def is_latin1(collation: int | None) -> bool:
-    """Whether text of a collation is latin1."""
     return collation is not None and charset_of(collation) == LATIN1
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import BinlogDamaged, FileMissing, LimitExceeded, PositionLost
+from tidemark.engine.files.opened import Opened
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.index import BinlogIndex, read_index
 from tidemark.replication.binlog.position import Position
@@ -120,8 +121,7 @@ class ConcurrentReader:
     def _of_file(self, name: str, start: int) -> Iterator[Found]:
         """Raises: BinlogDamaged, LimitExceeded, PositionLost, FileMissing."""
         for look in range(_LOOKS):
-            file = self._open(name)
-            try:
+            with Opened(self._files, self._open(name)) as file:
                 header, described, _ = read_format(self._files, file, name)
                 if described.checksum != b.CHECKSUM_CRC32:
                     raise Position(name, b.FIRST_POSITION).damaged("says that the file has no checksums")
@@ -136,8 +136,6 @@ class ConcurrentReader:
                 except (BinlogDamaged, LimitExceeded):
                     if look + 1 == _LOOKS or not is_written:
                         raise
-            finally:
-                self._files.close(file)
             self.clock.sleep(_LOOK_AGAIN_SECONDS)
 
     def _read(self, file: File, name: str, start: int, is_written: bool) -> Iterator[Boundary]:

@@ -76,7 +76,6 @@ class PreviousGtids:
     sets: bytes = bytes(8)
 
     def parts(self) -> list[Buffer]:
-        """Return the parts of the body."""
         return [self.sets]
 
 
@@ -100,7 +99,6 @@ class Gtid:
         return b.GTID_EVENT if self.number else b.ANONYMOUS_GTID_EVENT
 
     def parts(self) -> list[Buffer]:
-        """Return the parts of the body."""
         fixed = _GTID.pack(
             self.flags, self.source, self.number, b.GTID_CLOCK, self.last_committed, self.sequence_number
         )
@@ -122,7 +120,6 @@ class Query:
     error_code: int = 0
 
     def parts(self) -> list[Buffer]:
-        """Return the parts of the body."""
         database = self.database.encode()
         fixed = _QUERY.pack(self.thread_id, self.duration_s, len(database), self.error_code, len(self.status))
         return [fixed, self.status, database + b"\0", self.statement.encode("utf-8", "surrogateescape")]
@@ -159,7 +156,6 @@ class Rows:
         return bool(self.flags & b.ROWS_STATEMENT_END)
 
     def parts(self) -> list[Buffer]:
-        """Return the parts of the body."""
         head = _TABLE.pack(self.table_id & 0xFFFFFFFF, self.table_id >> 32, self.flags)
         if self.version != 1:
             extra = self._extra()
@@ -190,7 +186,6 @@ class Xid:
     xid: int
 
     def parts(self) -> list[Buffer]:
-        """Return the parts of the body."""
         return [_XID.pack(self.xid)]
 
 
@@ -203,7 +198,6 @@ class Rotate:
     position: int = b.FIRST_POSITION
 
     def parts(self) -> list[Buffer]:
-        """Return the parts of the body."""
         return [_ROTATE.pack(self.position), self.name.encode()]
 
 
@@ -214,7 +208,6 @@ class Stop:
     type: ClassVar[int] = b.STOP_EVENT
 
     def parts(self) -> list[Buffer]:
-        """Return the parts of the body."""
         return []
 
 
@@ -227,7 +220,6 @@ class Incident:
     number: int = b.INCIDENT_LOST_EVENTS
 
     def parts(self) -> list[Buffer]:
-        """Return the parts of the body."""
         message = self.message.encode()[:255].decode(errors="ignore").encode()
         return [_INCIDENT.pack(self.number, len(message)), message]
 
@@ -240,7 +232,6 @@ class Other:
     body: Buffer
 
     def parts(self) -> list[Buffer]:
-        """Return the parts of the body."""
         return [self.body]
 
 

@@ -78,7 +78,6 @@ class ImageRule:
 
 
 def rule_of(how: BinlogType) -> ImageRule:
-    """Return the images of a type."""
     wide = Present.FULL if how.is_full else Present.KEY_AND_CHANGED
     is_whole = how.is_full and not (how.is_minimal and how.is_update)
     delete = Present.FULL if is_whole else Present.KEY

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from tidemark.engine.base.errors import BinlogDamaged, FileMissing, Rejected, Retryable, StorageFull
 from tidemark.engine.files.durable_files import write_again
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog.scan import read_format
 
@@ -65,17 +66,13 @@ class BinlogIndex:
         continues with the others.
         """
         if not self.exists and self.names:
-            file = self.files.open(self._fresh_path, writable=True)
-            try:
+            with Opened(self.files, self.files.open(self._fresh_path, writable=True)) as file:
                 write_again(self.files, file)
-            finally:
-                self.files.close(file)
             self.files.rename(self._fresh_path, self._index_path)
             self.exists = True
         self.files.sync_directory(self.folder)
 
     def path(self, name: str) -> str:
-        """Return the path of a file of the binlog."""
         return f"{self.folder}/{name}"
 
     def number_of(self, name: str) -> int | None:
@@ -84,7 +81,6 @@ class BinlogIndex:
         return int(found.group(1)) if found else None
 
     def name_of(self, number: int) -> str:
-        """Return the name of a file by its number."""
         return f"{self.base}.{number:0{_DIGITS}d}"
 
     @property
@@ -196,11 +192,8 @@ class BinlogIndex:
         last = self.place_of(keep)
         for place in range(last):
             following = self.names[place + 1]
-            file = self.files.open(self.path(following))
-            try:
+            with Opened(self.files, self.files.open(self.path(following))) as file:
                 ended_s = read_format(self.files, file, following)[0].timestamp_s
-            finally:
-                self.files.close(file)
             if ended_s >= before_s:
                 return self.names[place]
         return keep

@@ -8,9 +8,11 @@ file is damage.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from tidemark.engine.base.errors import BinlogDamaged, FileMissing, Rejected, Unsupported
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.files.protocol import Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
@@ -92,9 +94,8 @@ class BinlogListing:
         of the source's file. Raises: BinlogDamaged.
         """
         name, position = start
-        file = self._files.open(self.index.path(name))
         self._maps = StatementMaps()
-        try:
+        with Opened(self._files, self._files.open(self.index.path(name))) as file:
             size = self._files.size(file)
             if position > size:
                 raise Rejected(f"{name} has {size} bytes, there is nothing at {position}", file=name)
@@ -108,8 +109,6 @@ class BinlogListing:
                 self._maps.observe(event)
                 yield self._entry(origin, header, event)
                 position += header.event_bytes
-        finally:
-            self._files.close(file)
 
     def _ended(self, name: str, error: BinlogDamaged) -> Entry:
         evidence = error.evidence.get("position")
@@ -122,17 +121,13 @@ class BinlogListing:
 
     def _is_torn(self, name: str, position: int) -> bool:
         """Whether a file is in use, and at most zeros follow the event at `position`."""
-        file = self._files.open(self.index.path(name))
-        try:
+        with Opened(self._files, self._files.open(self.index.path(name))) as file, suppress(BinlogDamaged):
             if not read_format(self._files, file, name)[0].flags & b.FLAG_IN_USE:
                 return False
             end = position + int.from_bytes(self._files.pread(file, position, b.HEADER_BYTES)[_SIZE], "little")
             pieces = range(end, self._files.size(file), PIECE_BYTES)
             return not any(any(self._files.pread(file, at, PIECE_BYTES)) for at in pieces)
-        except BinlogDamaged:
-            return False
-        finally:
-            self._files.close(file)
+        return False
 
     # --- one event -------------------------------------------------------------------------------
     def _entry(self, origin: Position, header: e.EventHeader, event: e.Event) -> Entry:

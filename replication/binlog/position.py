@@ -15,7 +15,6 @@ class Position(NamedTuple):
     position: int
 
     def is_start_after(self, file: str) -> bool:
-        """Return whether this is the start of the file that follows `file`."""
         base, _, number = file.rpartition(".")
         next_base, _, next_number = self.file.rpartition(".")
         return self.position == FIRST_POSITION and base == next_base and int(next_number) == int(number) + 1

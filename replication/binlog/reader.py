@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import FileTruncated, LimitExceeded, Rejected, Unsupported, ValueOutOfRange
 from tidemark.engine.files.protocol import File, Files
 from tidemark.engine.schema.types_base import counted
@@ -70,7 +71,7 @@ class ParsedMaps:
         return event
 
 
-class BinlogReader:
+class BinlogReader(Closable):
     """A position in a binlog that moves forward. One thread at a time may call it."""
 
     def __init__(
@@ -307,11 +308,8 @@ def find_epoch(
     index = BinlogIndex(files, folder, base)
     for name in reversed(index.names[: index.place_of(end.file) + 1]):
         stop = end if name == end.file else Position(name, files.size(index.path(name)))
-        reader = BinlogReader(files, folder, base, Position(name, b.FIRST_POSITION))
-        try:
+        with BinlogReader(files, folder, base, Position(name, b.FIRST_POSITION)) as reader:
             found = _last_through(reader, epoch, stop, server_id)
-        finally:
-            reader.close()
         if found is not None:
             return found
     return None

@@ -11,8 +11,11 @@ purge.
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from tidemark.engine.base.errors import BinlogDamaged, FileMissing
 from tidemark.engine.files.durable_files import make_folder, write_again
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
@@ -49,17 +52,13 @@ def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -
 
 
 def _end_of(files: Files, path: str, name: str) -> int:
-    file = files.open(path)
-    try:
+    with Opened(files, files.open(path)) as file:
         return _end_of_transactions(files, file, name)
-    finally:
-        files.close(file)
 
 
 def _end(files: Files, path: str, name: str) -> None:
     """Truncate a file that is marked as in use, and mark it as whole. Durable on return."""
-    file = files.open(path, writable=True)
-    try:
+    with Opened(files, files.open(path, writable=True)) as file:
         if read_format(files, file, name)[0].flags & b.FLAG_IN_USE:
             end = _end_of_transactions(files, file, name)
             if files.size(file) > end:
@@ -75,8 +74,6 @@ def _end(files: Files, path: str, name: str) -> None:
             # lacks, and no later sync writes them (F33).
             write_again(files, file, end)
             end_use(files, file)
-    finally:
-        files.close(file)
 
 
 def _sweep(files: Files, index: BinlogIndex) -> None:
@@ -95,17 +92,12 @@ def _sweep(files: Files, index: BinlogIndex) -> None:
 
 
 def _has_transactions(files: Files, path: str, name: str) -> bool:
-    file = files.open(path)
-    try:
+    with Opened(files, files.open(path)) as file, suppress(BinlogDamaged):
         return any(
             walked.is_boundary and walked.header.type in (b.QUERY_EVENT, b.XID_EVENT, b.INCIDENT_EVENT)
             for walked in walk(files, file, name)
         )
-    except BinlogDamaged:
-        # The crash that kept the file out of the index tore it within its first transaction.
-        return False
-    finally:
-        files.close(file)
+    return False  # the crash that kept the file out of the index tore it within its first transaction
 
 
 def _end_of_transactions(files: Files, file: File, name: str) -> int:

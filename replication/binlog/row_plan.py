@@ -70,7 +70,6 @@ def bitmap_of(positions: Sequence[int], columns: int) -> bytes:
 
 
 def positions_of(bitmap: bytes, columns: int) -> tuple[int, ...]:
-    """Return the columns of a bitmap."""
     bits = np.unpackbits(np.frombuffer(bitmap, np.uint8), bitorder="little")[:columns]
     return tuple(np.flatnonzero(bits).tolist())
 
@@ -134,7 +133,6 @@ class RowImages:
 
     @property
     def count(self) -> int:
-        """The number of rows."""
         positions = self.after if self.before is None else self.before
         return 0 if positions is None else len(positions)
 

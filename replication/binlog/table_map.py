@@ -51,7 +51,6 @@ class TableMap:
         return f"{self.database}.{self.table}"
 
     def parts(self) -> list[bytes]:
-        """Return the parts of the body."""
         database, table = self.database.encode(), self.table.encode()
         codes = bytes(column.type.code for column in self.columns)
         metadata = b"".join(column.type.metadata for column in self.columns)

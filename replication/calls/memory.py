@@ -59,7 +59,6 @@ class Share:
         self.held_bytes = held
 
     def release(self) -> None:
-        """Release all bytes."""
         self.free(self.held_bytes)
 
 

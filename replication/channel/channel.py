@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -248,11 +249,9 @@ class ReplicaChannel:
         return next((row for row in self._positions.rows() if row.server_id == server_id), None)
 
     def append(self, events: Events) -> None:
-        """See `RelayLog.append`."""
         self.relay.append(events)
 
     def sync(self) -> int:
-        """See `RelayLog.sync`."""
         epoch = self.relay.sync()
         self.on_progress()
         return epoch
@@ -349,15 +348,11 @@ class ReplicaChannel:
         )
 
     def _count(self, relay: RelayLog, start: Position | None) -> int:
-        reader = RelayReader(self._files, relay, start)
         count = 0
-        try:
+        # The applier reports damage when it gets there.
+        with closing(RelayReader(self._files, relay, start)) as reader, suppress(BinlogDamaged, LimitExceeded):
             while reader.next() is not None:
                 count += 1
-        except (BinlogDamaged, LimitExceeded):
-            return count  # the applier reports the damage when it gets there
-        finally:
-            reader.close()
         return count
 
     @property
@@ -520,7 +515,6 @@ class ReplicaChannel:
         return has_begun and self._pending is None and self.lag()["seconds"] == 0.0
 
     def status(self) -> dict[str, Any]:
-        """Return every counter of the channel."""
         progress, relay = self.progress, self._relay
         durable = None if relay is None else relay.durable
         applied = self._applied_at

@@ -185,7 +185,7 @@ class Endpoint:
             lambda: bool(self.channels),
             self._applied_in,
         )
-        self._role: Role = opened.values["conflict_role"]
+        self.role: Role = opened.values["conflict_role"]
         self.has_epoch_peer = False  # a source has reported a function that compares epochs
         self.channels: dict[str, Member] = {}
         self.servings: list[Member] = []
@@ -210,7 +210,6 @@ class Endpoint:
     # --- identity ---------------------------------------------------------------------------------
     @property
     def clock(self) -> Clock:
-        """The store's clock."""
         return self.store.clock
 
     @property
@@ -227,7 +226,7 @@ class Endpoint:
         """The settings with which tables are set up, with the present role."""
         options = self.store.options
         made = SiteSettings.from_options(self.opened.values, options.gcp_interval_ms, options.epoch_interval_ms)
-        return replace(made, role=self._role)
+        return replace(made, role=self.role)
 
     def _applied_in(self, source_id: int) -> tuple[int, int]:
         """Return (epoch of this site in which it was applied, epoch) of the newest applied epoch of a source, or
@@ -362,18 +361,13 @@ class Endpoint:
         check_functions(tables, rows, self.settings, names, peer)
 
     # --- role -------------------------------------------------------------------------------------
-    @property
-    def role(self) -> Role:
-        """The conflict role of this site."""
-        return self._role
-
     def change_role(self, wanted: Role) -> None:
         """Change the role for all channels. Raises: Rejected while a channel applies, or if the change must go through
         NONE.
         """
         with self._mutex:
             is_running = any(each.is_applying for each in self.channels.values())
-            self._role = change_role(self._role, wanted, is_running)
+            self.role = change_role(self.role, wanted, is_running)
 
     # --- members ----------------------------------------------------------------------------------
     def add_channel(self, channel: Member) -> None:
@@ -394,7 +388,6 @@ class Endpoint:
                 self.servings.remove(member)
 
     def add_serving(self, serving: Member) -> None:
-        """Add a server of the binlog."""
         with self._mutex:
             self.servings.append(serving)
 
@@ -410,7 +403,7 @@ class Endpoint:
         with self._mutex:
             channels, servings = list(self.channels.values()), list(self.servings)
         return {
-            "conflict_role": self._role.name,
+            "conflict_role": self.role.name,
             "channels": {each.name: each.status() for each in channels},
             "servings": [each.status() for each in servings],
             "heartbeat_seconds": ages(self.store),

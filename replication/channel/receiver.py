@@ -44,6 +44,14 @@ def is_transient(error: Error) -> bool:
     return isinstance(error, (Retryable, PeerTimeout, PeerUnproved, FrameRejected)) or type(error) is PeerError
 
 
+def _trouble(channel: ReplicaChannel, error: Error) -> str:
+    """Log an error after which a receiver tries again; return it as text. Raises: the error, if that cannot help."""
+    if not is_transient(error):
+        raise error
+    _log.warning("channel %s: %s", channel.name, error.message)
+    return f"{type(error).__name__}: {error.message}"
+
+
 class LocalReceiver:
     """Receives from a binlog of the same process, one chunk for each call. One thread at a time may call it."""
 
@@ -94,10 +102,7 @@ class LocalReceiver:
                 if not has_more and not stopped.is_set():
                     self._news.wait(IDLE_SECONDS)
             except (PeerError, Retryable) as error:
-                if not is_transient(error):
-                    raise
-                self.trouble = f"{type(error).__name__}: {error.message}"
-                _log.warning("channel %s: %s", self._channel.name, error.message)
+                self.trouble = _trouble(self._channel, error)
                 stopped.wait(RECONNECT_SECONDS)
 
     def notify(self) -> None:
@@ -138,10 +143,7 @@ class NetworkReceiver:
             try:
                 self._call(stopped)
             except (PeerError, Retryable) as error:
-                if not is_transient(error):
-                    raise
-                self.trouble = f"{type(error).__name__}: {error.message}"
-                _log.warning("channel %s: %s", self._channel.name, error.message)
+                self.trouble = _trouble(self._channel, error)
             if self._channel.relay.durable != before:
                 pause = RECONNECT_SECONDS
             stopped.wait(pause)
@@ -151,11 +153,8 @@ class NetworkReceiver:
         """Ask the source once whether it can continue where `begin` says. Raises: PositionLost, EpochGap if it cannot;
         PeerError, also if it is out of reach.
         """
-        caller = Caller(self._address, self._link, self._clock)
-        try:
+        with Caller(self._address, self._link, self._clock) as caller:
             caller.run(_Probe(self._channel, caller.stop), begin)
-        finally:
-            caller.close()
 
     def _call(self, stopped: threading.Event) -> None:
         caller = Caller(self._address, self._link, self._clock)
@@ -241,7 +240,6 @@ class Worker:
 
     @property
     def is_running(self) -> bool:
-        """Whether the thread is running."""
         return self.thread is not None and self.thread.is_alive()
 
     def start(self) -> None:

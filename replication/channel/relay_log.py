@@ -24,6 +24,7 @@ from typing import NamedTuple
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import BinlogDamaged, EpochGap, LimitExceeded, Rejected, StorageFull
 from tidemark.engine.files.durable_files import make_folder, write_again
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
@@ -109,14 +110,11 @@ class RelayLog:
 
     # --- opening ----------------------------------------------------------------------------------
     def _read_run(self, name: str) -> Run:
-        file = self.files.open(self.index.path(name))
-        try:
+        with Opened(self.files, self.files.open(self.index.path(name))) as file:
             header, _, after = read_format(self.files, file, name)
             if not header.flags & b.FLAG_RELAY_LOG:
                 raise Position(name, b.FIRST_POSITION).damaged("does not describe a relay log")
             source_id, source, begin = read_relay_head(self.files, file, name, after)
-        finally:
-            self.files.close(file)
         if self.source_id not in (0, source_id):
             raise Position(name, after).damaged(
                 f"names server {source_id}, the file before it names server {self.source_id}"
@@ -149,26 +147,21 @@ class RelayLog:
 
     def _end(self, run: Run) -> None:
         """Mark a file that has a successor as complete. Durable on return."""
-        file = self.files.open(self.index.path(run.name), writable=True)
-        try:
+        with Opened(self.files, self.files.open(self.index.path(run.name), writable=True)) as file:
             end_use(self.files, file)
-        finally:
-            self.files.close(file)
 
     def _look_through(self, run: Run) -> tuple[int, int]:
         """Return (position in the source's file after the last complete transaction, newest epoch or 0) of a file."""
         stream = EventStream(run.source.file, run.source.position, self.source_id, Position(run.name, run.begin))
-        file = self.files.open(self.index.path(run.name))
         offset = run.begin
-        try:
-            while piece := self.files.pread(file, offset, PIECE_BYTES):
-                stream.feed(piece)
-                offset += len(piece)
-        except (BinlogDamaged, LimitExceeded) as error:
-            # Torn by a crash, or damaged since. The source still has the bytes after the intact part (F68).
-            _log.warning("the relay log ends early: %s", error.message)
-        finally:
-            self.files.close(file)
+        with Opened(self.files, self.files.open(self.index.path(run.name))) as file:
+            try:
+                while piece := self.files.pread(file, offset, PIECE_BYTES):
+                    stream.feed(piece)
+                    offset += len(piece)
+            except (BinlogDamaged, LimitExceeded) as error:
+                # Torn by a crash, or damaged since. The source still has the bytes after the intact part (F68).
+                _log.warning("the relay log ends early: %s", error.message)
         return stream.whole, stream.newest_epoch
 
     # --- where it stands --------------------------------------------------------------------------
@@ -194,7 +187,6 @@ class RelayLog:
 
     @property
     def size_bytes(self) -> int:
-        """The size of all its files."""
         with self.changed:
             return sum(self.files.size(self.index.path(run.name)) for run in self._runs)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import FileMissing, Rejected
+from tidemark.engine.files.opened import Opened
 from tidemark.replication.applier.filters import Filter
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
@@ -66,11 +67,8 @@ class RelayTransaction:
         return self._filtered() if not self._filter.is_open else self._all()
 
     def _all(self) -> Iterator[ReadEvent]:
-        file = self._files.open(self._path)
-        try:
+        with Opened(self._files, self._files.open(self._path)) as file:
             yield from self._read(file)
-        finally:
-            self._files.close(file)
 
     def _read(self, file: File) -> Iterator[ReadEvent]:
         boundaries = Boundaries()

@@ -64,7 +64,6 @@ class EpochVerifier:
         )
 
     def commit(self) -> None:
-        """Note that the epoch transaction has committed."""
         self._is_committed = True
 
     def roll_back(self) -> None:
@@ -101,12 +100,10 @@ class MaxReplicatedEpoch:
             self.pending = max(self.pending, epoch)
 
     def commit(self) -> None:
-        """Note that the epoch transaction has committed."""
         self.value = max(self.value, self.pending)
         self.pending = 0
 
     def roll_back(self) -> None:
-        """Note that the epoch transaction was rolled back."""
         self.pending = 0
 
     def reset(self) -> None:

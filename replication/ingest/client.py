@@ -169,7 +169,6 @@ class Result:
 
     @property
     def columns(self) -> int:
-        """The number of columns."""
         return int(self._result.field_count)
 
     def is_over(self, packet: Any) -> bool:

@@ -84,7 +84,6 @@ class SourcePosition:
         )
 
     def write(self, txn: Transaction) -> None:
-        """Write the row in a transaction."""
         row: dict[str, Any] = {column.name: getattr(self, column.name) for column in INGEST_TABLE.columns}
         write(txn, txn.store.tables.named(INGEST), row)
 

@@ -428,7 +428,6 @@ class AttachedBinlog:
 
     @property
     def base(self) -> str:
-        """The base name of the binlog files."""
         return self.writer.index.base
 
     @property
@@ -454,7 +453,6 @@ class AttachedBinlog:
         self.pins[holder] = place
 
     def unpin(self, holder: object) -> None:
-        """Drop the pin of a holder."""
         self.pins.pop(holder, None)
 
     def _kept(self) -> str:

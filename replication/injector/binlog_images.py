@@ -56,10 +56,9 @@ class ImageCheck:
         Raises: Unsupported for images, types and statements that cannot be applied, NoSuchTable, SchemaInvalid,
         NoSuchTablespace, BinlogDamaged, and the errors of reading.
         """
-        reader = BinlogReader(self._log.files, self._log.folder, self._log.base, start)
         maps = StatementMaps()
         own_id = positions = 0
-        try:
+        with BinlogReader(self._log.files, self._log.folder, self._log.base, start) as reader:
             for read in reader.events(end):
                 maps.observe(read.event)
                 if isinstance(read.event, e.Gtid):
@@ -79,8 +78,6 @@ class ImageCheck:
                             chunk.count for chunk in maps.reader(read.event, origin).chunks(read.event.body, origin)
                         )
                         self.has_positions |= positions > 1  # the first one is the site's own
-        finally:
-            reader.close()
 
     # --- statements --------------------------------------------------------------------------------
     def _follow(self, query: e.Query, origin: Position) -> None:

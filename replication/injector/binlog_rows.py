@@ -55,7 +55,6 @@ class ChangedRows:
 
     @property
     def rows(self) -> int:
-        """The number of rows."""
         image = self.before if self.after is None else self.after
         return 0 if image is None else int(image.num_rows)
 

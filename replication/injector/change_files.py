@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import Error, FileMissing, Rejected, Unsupported
 from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.files.opened import Opened
 from tidemark.recovery.spark.changes import ChangedImages, ChangePiece, Reach
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.concurrent_reader import ConcurrentReader, lost
@@ -136,13 +137,10 @@ class ChangeFiles:
 
     def statement_ends(self, file: str, start: int, end: int) -> Iterator[int]:
         """Yield the positions at which the statements of a transaction end."""
-        opened = self._files.open(f"{FOLDER}/{file}")
-        try:
+        with Opened(self._files, self._files.open(f"{FOLDER}/{file}")) as opened:
             for walked in walk(self._files, opened, file, start, end):
                 if isinstance(walked.event, e.Rows) and walked.event.is_statement_end:
                     yield walked.end
-        finally:
-            self._files.close(opened)
 
     # --- kept -------------------------------------------------------------------------------------
     def keep(self, since: int | None) -> None:

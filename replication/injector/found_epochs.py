@@ -60,11 +60,10 @@ def epochs_between(
     files: Files, folder: str, base: str, start: Position, end: Position, own_id: int
 ) -> Iterator[FoundEpoch]:
     """Yield the epochs between two positions, neither within a transaction. Raises: BinlogDamaged, FileMissing."""
-    reader = BinlogReader(files, folder, base, start)
     maps = StatementMaps()
     found = _Transaction(own_id)
     last = start
-    try:
+    with BinlogReader(files, folder, base, start) as reader:
         for read in reader.events(end):
             maps.observe(read.event)
             if found.start is None and read.header.type == b.ANONYMOUS_GTID_EVENT:
@@ -79,8 +78,6 @@ def epochs_between(
                 assert found.start is not None
                 yield FoundEpoch(found.epoch, found.start, read.next, found.counts, tuple(found.statements))
                 found = _Transaction(own_id)
-    finally:
-        reader.close()
     if found.statements and found.start is not None:
         yield FoundEpoch(0, found.start, last, found.counts, tuple(found.statements))
 

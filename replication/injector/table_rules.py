@@ -20,7 +20,7 @@ from tidemark.engine.rows.row_format import RowFormat, Words
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import is_system_table
 from tidemark.engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
-from tidemark.engine.txn.before_images import set_capture
+from tidemark.engine.txn.tables import set_capture
 from tidemark.replication.binlog.images import FULL_RULE, ImageRule, Present, rule_of
 from tidemark.replication.binlog.row_plan import TablePlans
 from tidemark.replication.settings.binlog_type import binlog_type

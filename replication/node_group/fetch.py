@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import PeerError, PositionLost
 from tidemark.engine.files.durable_files import make_folder
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.log.reader import described
 from tidemark.engine.log.spool_reader import is_name, referred
 from tidemark.replication.node_group.messages import FilePart, FileWanted
@@ -37,13 +38,10 @@ def fetch_files(files: Files, words: Words, converse: Callable[[], Conversation]
     Raises: PeerError, PositionLost, RedoDamaged, StorageFull, StoreFailed.
     """
     missing = missing_files(files, words)
-    conversation = converse()
-    try:
+    with converse() as conversation:
         for name in missing:
             conversation.send(FileWanted(name))
             write_file(files, name, conversation)
-    finally:
-        conversation.close()
 
 
 def write_file(files: Files, name: str, conversation: Conversation) -> None:
@@ -77,8 +75,7 @@ def send_file(files: Files, name: str, conversation: Conversation) -> None:
     """Send a file in parts. Raises: PeerError; PositionLost if no group of the kept log names it any more."""
     if not is_name(name) or not files.exists(name):
         raise PositionLost(f"no group of the kept log names {name[:80]!r}; let the node join anew", file=name[:80])
-    file = files.open(name)
-    try:
+    with Opened(files, files.open(name)) as file:
         size_bytes, at = files.size(file), 0
         while True:
             data = files.pread(file, at, min(PIECE_BYTES, size_bytes - at))
@@ -87,5 +84,3 @@ def send_file(files: Files, name: str, conversation: Conversation) -> None:
             at += len(data)
             if is_last:
                 return
-    finally:
-        files.close(file)

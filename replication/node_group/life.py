@@ -269,7 +269,6 @@ class Life:
             return machine.view, is_open and (self.is_leading or not machine.is_primary)
 
     def lags(self) -> dict[int, int]:
-        """See `Machine.lags`."""
         with self._mutex:
             return self.machine.lags()
 

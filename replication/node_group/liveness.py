@@ -47,7 +47,6 @@ class Detector:
         return node in self._gone or now - self._heard.get(node, now) >= self._suspicion_s
 
     def suspected(self, now: float) -> set[int]:
-        """Return all suspected nodes."""
         return {node for node, at in self._heard.items() if node in self._gone or now - at >= self._suspicion_s}
 
     def next_at(self) -> float:

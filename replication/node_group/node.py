@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import (
@@ -76,7 +77,7 @@ class GroupNode:
         """
         self._home = home
         self._files = files
-        self._number = number
+        self.number = number
         self._configuration = configuration
         self._listen = listen
         self._secrets = secrets
@@ -136,8 +137,7 @@ class GroupNode:
             self.ended.set()
 
     def _live(self) -> Ending:
-        view_file = self._begun()
-        try:
+        with closing(self._begun()) as view_file:
             self._check_record(view_file)
             life = self._life(view_file)
             with self._turn:
@@ -155,8 +155,6 @@ class GroupNode:
                 life.forget_rows()
                 self._stop.wait(PAUSE_SECONDS)
             return ending
-        finally:
-            view_file.close()
 
     def _begun(self) -> ViewFile:
         """Return the record, which is written if there was none, and note whether this life founds the group.
@@ -166,16 +164,16 @@ class GroupNode:
         """
         self._founds = False
         record = read_record(self._files)
-        others = self._configuration.peers.keys() - {self._number}
+        others = self._configuration.peers.keys() - {self.number}
         is_new = record is None or not record.view.number
-        is_lone = record is not None and record.view.number == 1 and record.view.numbers == {self._number}
+        is_lone = record is not None and record.view.number == 1 and record.view.numbers == {self.number}
         is_asking = record is None or (self._is_founder and is_new) or (is_lone and bool(others))
         if not is_asking:
             assert record is not None
             return ViewFile(self._files, record.store)
         own = bytes(16) if record is None else record.store
         carrier = self._carrier(own, 0 if record is None else record.view.number, _nothing, _nothing, _nothing)
-        self._search = search = Search(carrier, self._number, self._configuration.peers, own, self._clock)
+        self._search = search = Search(carrier, self.number, self._configuration.peers, own, self._clock)
         try:
             if not is_new:
                 search.check_lone()
@@ -190,7 +188,7 @@ class GroupNode:
                 search.founded(store, self._incarnation)
             view_file = ViewFile(self._files, store)
             if view_file.record is None:
-                view_file.write(Record(store, self._number, self._configuration.first_view()))
+                view_file.write(Record(store, self.number, self._configuration.first_view()))
             return view_file
         finally:
             search.close()
@@ -232,7 +230,7 @@ class GroupNode:
         self._newest = Life(
             self._home,
             view_file,
-            Member(self._number, self._client_address_of(record.store)),
+            Member(self.number, self._client_address_of(record.store)),
             configuration.times,
             self._clock,
             self._incarnation,
@@ -249,10 +247,10 @@ class GroupNode:
     def _check_record(self, view_file: ViewFile) -> None:
         record = view_file.record
         assert record is not None
-        if record.node != self._number:
+        if record.node != self.number:
             raise Rejected(
-                f"this directory belongs to node {record.node}, not to node {self._number}; give the number"
-                f" {record.node}, or the directory of node {self._number}"
+                f"this directory belongs to node {record.node}, not to node {self.number}; give the number"
+                f" {record.node}, or the directory of node {self.number}"
             )
 
     def _made_store(self) -> bytes:
@@ -271,16 +269,11 @@ class GroupNode:
         gone: Callable[[int], None],
         serve: Callable[[Conversation], None],
     ) -> Carrier:
-        configuration, number = self._configuration, self._number
+        configuration, number = self._configuration, self.number
         own = NodeParty(store.hex(), number, self._incarnation, options=self._options, view=view, founds=self._founds)
         return Carrier(own, self._listen, configuration.peers, self._secrets, self._clock, received, gone, serve)
 
     # --- questions of other threads ------------------------------------------------------------------
-    @property
-    def number(self) -> int:
-        """The number of this node."""
-        return self._number
-
     @property
     def store(self) -> NodeStore | None:
         """The open store, None while there is none."""
@@ -318,7 +311,7 @@ class GroupNode:
         life, refusal = self.life, self.refusal
         refused = "" if refusal is None else refusal.message
         found: dict[str, Any] = {
-            "node": self._number,
+            "node": self.number,
             "state": "joining",
             "view": 0,
             "members": [],

@@ -44,7 +44,6 @@ class Outbox:
 
     @property
     def waiting_bytes(self) -> int:
-        """Bytes of waiting messages."""
         return sum(self._bytes)
 
     def put(self, lane: int, message: Message) -> bool:

@@ -85,7 +85,6 @@ class Claim:
             raise PeerRefused(f"another process runs as node {self._node}; end one of them")
 
     def heard(self) -> None:
-        """Note that the process has sent something."""
         self._heard_at = self._clock.monotonic()
 
     def is_current(self, direction: str, wire: Wire) -> bool:
@@ -123,7 +122,6 @@ class Sender:
         self.thread = threading.Thread(target=self._run, name=f"tidemark-to-node-{node}", daemon=True)
 
     def start(self) -> None:
-        """Begin to connect."""
         self.thread.start()
 
     def send(self, lane: int, message: Message) -> bool:

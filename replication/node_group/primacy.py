@@ -35,7 +35,6 @@ class Primacy:
 
     @cached_property
     def others(self) -> list[int]:
-        """The other members."""
         return sorted(self.view.numbers - {self.own})
 
     def take_adopted(self, member: int, message: Adopted, log: Log) -> bool:

@@ -142,7 +142,6 @@ class StoreThread:
         self._use(self._home.open(can_create), False)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
         self._syncer.start()
 

@@ -32,7 +32,6 @@ class Syncer:
         self._thread = threading.Thread(target=self._run, name="tidemark-node-sync", daemon=True)
 
     def start(self) -> None:
-        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:

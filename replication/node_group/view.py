@@ -46,7 +46,6 @@ class View:
 
     @cached_property
     def numbers(self) -> frozenset[int]:
-        """Numbers of the members."""
         return frozenset(member.number for member in self.members)
 
     @cached_property

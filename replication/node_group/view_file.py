@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tidemark.engine.base.errors import ForeignFile, SchemaInvalid, ViewDamaged
+from tidemark.engine.files.opened import Opened
 from tidemark.engine.files.protocol import Files
 from tidemark.engine.sealed.sealed_layout import KIND_VIEW, header_of, seal, store_of, write_seal
 from tidemark.recovery.system_restart.two_copies import TwoCopies, check_of_one_store, read_sealed
@@ -52,11 +53,8 @@ def _read(files: Files) -> tuple[int, Record] | None:
 
 def _is_new(files: Files, name: str) -> bool:
     """Whether a copy was created and never written, because a crash came before its first write."""
-    file = files.open(name, False)
-    try:
+    with Opened(files, files.open(name, False)) as file:
         return not any(files.pread(file, 0, VIEW_BYTES))
-    finally:
-        files.close(file)
 
 
 def _record_of(words: Any) -> tuple[int, Record]:

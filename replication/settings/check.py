@@ -57,7 +57,6 @@ class ReplicationReport:
     tables: list[dict[str, Any]] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values."""
         return {"is_sound": not self.problems, **asdict(self)}
 
 

@@ -67,7 +67,6 @@ class Session:
 
     @property
     def has_real_as_float(self) -> bool:
-        """Whether REAL is FLOAT."""
         return bool(self.sql_mode & _REAL_AS_FLOAT)
 
     @property

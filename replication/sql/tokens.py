@@ -136,7 +136,6 @@ class TokenReader:
 
     @property
     def next(self) -> Token:
-        """The next token."""
         return self.tokens[self.at]
 
     def wrong(self) -> Unsupported:

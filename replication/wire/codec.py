@@ -151,7 +151,6 @@ TEXT = Kind(_check_text, cleaned)
 
 # --- JSON -----------------------------------------------------------------------------------------
 def to_json(kind: Kind, value: Any) -> bytes:
-    """Return a value as JSON."""
     return json.dumps(kind.plain(value)).encode()
 
 
@@ -190,7 +189,6 @@ class Out:
         self.bytes(data)
 
     def words(self, words: Words) -> None:
-        """Append words."""
         if words.dtype != np.int64 or words.ndim != 1:
             raise TypeError("words must be a row of int64")
         self.section(np.ascontiguousarray(words).data.cast("B") if words.size else b"")
@@ -232,7 +230,6 @@ class In:
         return len(self._data) - self._at
 
     def bytes(self, size: int) -> Buffer:
-        """Return the next `size` bytes."""
         if not 0 <= size <= self.left_bytes:
             raise FrameRejected("it is shorter than its fields")
         found = self._data[self._at : self._at + size]
@@ -245,7 +242,6 @@ class In:
         return self.bytes(NUMBER.check(self.next()))
 
     def words(self) -> Words:
-        """Return a section of words."""
         return as_words(self.section())
 
     def blobs(self) -> list[Buffer]:
@@ -334,20 +330,18 @@ class Form(Protocol):
 
 
 class Octets:
-    """Fields one after the other."""
+    """A `Form`: fields one after the other."""
 
     def __init__(self, *kinds: Field) -> None:
         self._kinds = kinds
 
     def pack(self, values: Sequence[Any]) -> bytes:
-        """See `Form`."""
         out = Out([], 1)
         for (put, _), value in zip(self._kinds, values, strict=True):
             put(out, value)
         return b"".join(out.sections)
 
     def unpack(self, payload: bytes) -> Sequence[Any]:
-        """See `Form`."""
         data = In(iter(()), payload, 0, 1)
         values = [take(data) for _, take in self._kinds]
         data.end()
@@ -355,8 +349,8 @@ class Octets:
 
 
 class Json:
-    """JSON of a kind. names: fields of an object, for a kind whose values are dicts; otherwise the kind's value is that
-    of the only field.
+    """A `Form`: JSON of a kind. names: fields of an object, for a kind whose values are dicts; otherwise the kind's
+    value is that of the only field.
     """
 
     def __init__(self, kind: Kind, *names: str) -> None:
@@ -364,11 +358,9 @@ class Json:
         self._names = names
 
     def pack(self, values: Sequence[Any]) -> bytes:
-        """See `Form`."""
         return to_json(self._kind, dict(zip(self._names, values, strict=True)) if self._names else values[0])
 
     def unpack(self, payload: bytes) -> Sequence[Any]:
-        """See `Form`."""
         found = self._kind.check(_parsed(payload))
         return [found[name] for name in self._names] if self._names else [found]
 
@@ -380,7 +372,6 @@ class Payload:
     form: ClassVar[Form]
 
     def pack(self) -> bytes:
-        """Return the payload."""
         return self.form.pack(values_of(self))
 
     @classmethod

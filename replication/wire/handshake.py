@@ -85,7 +85,6 @@ class Site:
             raise SchemaInvalid("server_id 0 does not replicate; open the store with another one")
 
     def peer_from(self, content: dict[str, Any]) -> Self:
-        """See `Party`."""
         peer = type(self)(content["server_id"], content["store"], content["incarnation"], content["binlog"])
         is_named = len(peer.binlog) <= TEXT_MAX and peer.binlog.isprintable()
         if not (
@@ -97,7 +96,6 @@ class Site:
 
 
 def is_store_id(text: str) -> bool:
-    """Return whether the text is a store's UUID in hex."""
     return len(text) == 32 and all(each in "0123456789abcdef" for each in text)
 
 

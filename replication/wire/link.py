@@ -9,10 +9,12 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Protocol
 
 from tidemark.engine.base.clock import Clock
+from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import PeerError
 from tidemark.replication.channel.first_copy import Copied
 from tidemark.replication.wire.copying import CopySession
@@ -80,7 +82,7 @@ def _take(wire: Wire, session: Session, frame: Frame, clock: Clock) -> bool:
     return step.continues
 
 
-class Caller:
+class Caller(Closable):
     """The replica's end: `run` connects and receives until it is stopped or the link ends."""
 
     def __init__(self, address: tuple[str, int], options: LinkOptions, clock: Clock) -> None:
@@ -99,8 +101,7 @@ class Caller:
         Raises: PeerError or a subclass, StoreFailed of the relay.
         """
         opened = self._call()
-        wire = opened.wire
-        try:
+        with closing(opened.wire) as wire:
             start = begin(opened.peer)
             session = ReplicaSession(relay, wire.writer, start, self._clock.monotonic())
             wire.send(session.begin())
@@ -115,8 +116,6 @@ class Caller:
                 return not self._is_stopped
 
             _converse(wire, session, pump, self._clock, self._wake, opened.early)
-        finally:
-            wire.close()
 
     def copy(self, request: bytes, begin: Callable[[Site], Callable[[Copied], None] | None]) -> bool:
         """Connect and receive a first copy; return False if `begin` returns None, or after `stop`.
@@ -126,8 +125,7 @@ class Caller:
         Raises: PeerError or a subclass; errors of that function.
         """
         opened = self._call()
-        wire = opened.wire
-        try:
+        with closing(opened.wire) as wire:
             take = begin(opened.peer)
             if take is None:
                 return False
@@ -140,8 +138,6 @@ class Caller:
 
             _converse(wire, session, pump, self._clock, self._wake, opened.early)
             return session.is_whole
-        finally:
-            wire.close()
 
     def _call(self) -> OpenLink:
         options = self._options
@@ -192,7 +188,6 @@ class Listener:
         self._server.wake()
 
     def sessions(self) -> list[SourceSession]:
-        """Return the sessions under way."""
         with self._mutex:
             return list(self._sessions)
 

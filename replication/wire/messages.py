@@ -111,7 +111,6 @@ class Events(Payload):
     form: ClassVar[Form] = Octets(_POSITION, REST)
 
     def check(self) -> None:
-        """See `Payload`."""
         if not FIRST_POSITION <= self.at.position <= NUMBER_MAX - len(self.data) or not self.data:
             raise FrameRejected(f"{len(self.data)} bytes at position {self.at.position} of {self.at.file}")
 

@@ -164,7 +164,6 @@ class Server:
         return {"served": len(self._served), "unproved": len(self._unproved), **self._counts}
 
     def wake(self) -> None:
-        """Wake all serving threads."""
         with self._mutex:
             wakes = [wake for _, wake in self._served.values()]
         for wake in wakes:

@@ -146,7 +146,6 @@ class SourceSession:
         return self._start is not None and self._sent_bytes - self._taken_bytes >= self._start.window_bytes
 
     def status(self) -> dict[str, Any]:
-        """Return the progress of the replica."""
         return {
             "acknowledged_epoch": self.acknowledged_epoch,
             "applied_epoch": self.applied_epoch,

@@ -167,7 +167,6 @@ class Wake:
         self._is_closed = False
 
     def __call__(self) -> None:
-        """Wake the loop."""
         with self._mutex:
             if not self._is_closed:
                 os.eventfd_write(self.descriptor, 1)
@@ -180,7 +179,6 @@ class Wake:
             pass
 
     def wait(self, seconds: float) -> None:
-        """Wait for a wake-up, at most `seconds`."""
         if readable(seconds, self.descriptor):
             self.clear()
 
@@ -316,7 +314,6 @@ class Wire:
         self.close()
 
     def close(self) -> None:
-        """Shut down and close the socket."""
         try:
             self.connection.shutdown(socket.SHUT_RDWR)
         except OSError as error:

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from tests.access.test_filters import condition_of
+from tests.access.test_filters import KINDS as FILTERED
+from tests.access.test_filters import condition_of, recorded
 from tests.interpreter.generate import value_of
 from tests.shares import few
 from tidemark import scans
@@ -22,18 +23,8 @@ from tidemark.engine.queries import column_scans, key_columns
 from tidemark.engine.queries.conditions import Condition
 
 KINDS: dict[str, Any] = {
-    **{f"i{bits}": getattr(tm, f"Int{bits}") for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": getattr(tm, f"UInt{bits}") for bits in (8, 16, 32, 64)},
-    "f32": tm.Float32,
-    "f64": tm.Float64,
-    "flag": tm.Bool,
-    "kind": tm.Enum("a", "b", "ü"),
-    "small": tm.Decimal(9, 2),
+    **FILTERED,
     "wide": tm.Decimal(38, 10),
-    "day": tm.Date,
-    "time": tm.Time,
-    "moment": tm.DateTime,
-    "stamp": tm.Timestamp,
     "ch": tm.Char(7),
     "raw": tm.Binary(13),
     "raw8": tm.Binary(8),
@@ -52,15 +43,7 @@ COLUMNS = [
 @pytest.fixture
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The statuses of the kernel's calls."""
-    found: list[int] = []
-    real: Any = vars(column_scans)["scan_columns"]
-
-    def counted(*given: Any) -> int:
-        found.append(int(real(*given)))
-        return found[-1]
-
-    monkeypatch.setattr(column_scans, "scan_columns", counted)
-    return found
+    return recorded(monkeypatch, column_scans, "scan_columns")
 
 
 def same(monkeypatch: pytest.MonkeyPatch, ask: Any) -> pa.Table:
@@ -122,7 +105,7 @@ def test_columns_copied_by_kernels_are_those_of_the_entries(
         r.shuffle(wanted)
         where = None
         if r.random() < 0.7:
-            fixed = [column for column in named if condition_column(column)]
+            fixed = [each for each in named if each.name == "id" or each.name.removesuffix("_n") in FILTERED]
             where = condition_of(r, rows, named, fixed)
             try:
                 Condition(table.definition, where)
@@ -132,12 +115,6 @@ def test_columns_copied_by_kernels_are_those_of_the_entries(
             same(monkeypatch, scan(wanted, where=where).to_arrow)
     txn.rollback()
     assert len(calls) > 40
-
-
-def condition_column(column: tm.Column) -> bool:
-    """Whether tests of filters read such a column."""
-    name = column.name.removesuffix("_n")
-    return name == "id" or name in KINDS and list(KINDS).index(name) < list(KINDS).index("ch") and name != "wide"
 
 
 def test_tables_altered_with_rows_in_them_show_defaults_nulls_and_no_dropped_column(
@@ -166,14 +143,7 @@ def test_rows_by_key_copied_by_kernels_are_those_of_the_entries(
 ) -> None:
     print("seed", seed)
     r = random.Random(seed)
-    statuses: list[int] = []
-    real: Any = vars(key_columns)["read_columns"]
-
-    def counted(*given: Any) -> int:
-        statuses.append(int(real(*given)))
-        return statuses[-1]
-
-    monkeypatch.setattr(key_columns, "read_columns", counted)
+    statuses = recorded(monkeypatch, key_columns, "read_columns")
     monkeypatch.setattr(key_columns, "SLICE_KEYS", r.choice([50, 700, 2_000]))
     columns = r.sample(COLUMNS, r.randint(1, 14))
     kinds: list[Any] = r.choice([[tm.Int64], [tm.Int16], [tm.Int16, tm.Char(3)], [tm.VarChar(9)]])
@@ -239,35 +209,6 @@ def test_keys_in_a_list_are_refused_or_found_as_those_in_a_tuple(db: tm.Database
                 except tm.Error as error:
                     outcomes.append((type(error), str(error)))
             assert outcomes[0] == outcomes[1], (kind, keys)
-
-
-@pytest.mark.parametrize("where", [None, tm.col("n") >= 0])
-def test_columns_are_of_the_instant_the_scan_began(
-    db: tm.Database, monkeypatch: pytest.MonkeyPatch, where: Any
-) -> None:
-    monkeypatch.setattr(column_scans, "COLUMN_SLOTS", 500)
-    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64), tm.Column("s", tm.VarChar(9))]
-    table = db.create_table("test.t", columns, "id", partition=tm.HashPartition(2))
-    table.insert_many([(key, 1, f"s{key}") for key in range(20_000)])
-    real: Any = vars(column_scans)["scan_columns"]
-    statuses: list[int] = []
-
-    def call(*given: Any) -> int:
-        statuses.append(int(real(*given)))
-        if len(statuses) == 2:
-            with db.transaction() as txn:
-                txn.update("test.t", 19_999, {"n": -5, "s": "changed"})
-                txn.update("test.t", 0, {"n": -5, "s": "changed"})
-                txn.delete("test.t", 19_998)
-                txn.insert("test.t", (30_000, 1, "new"))
-        return statuses[-1]
-
-    monkeypatch.setattr(column_scans, "scan_columns", call)
-    found = table.scan(where=where).to_arrow()
-    assert sorted(found["id"].to_pylist()) == list(range(20_000))
-    assert set(found["n"].to_pylist()) == {1} and "changed" not in found["s"].to_pylist()
-    assert found["s"].to_pylist() == [f"s{key}" for key in found["id"].to_pylist()]
-    assert len(statuses) > 3 and len(set(statuses)) > 1
 
 
 def test_few_rows_of_many_keep_little_memory(db: tm.Database) -> None:

@@ -160,24 +160,21 @@ def test_pseudo_columns_say_what_hidden_columns_say(db: tm.Database) -> None:
     db.advance_gci()
     table.update(5, {"n": 0})
     epochs = {row[0]: row[1] for row in table.scan(["id", tm.EPOCH])}
-    asm = tm.Assembler(table.definition)
-    asm.read_pseudo(0, "epoch")
-    asm.load_const(1, epochs[5])
-    asm.branch_registers("ge", 0, 1, "ok")
-    asm.exit_refuse()
-    asm.label("ok")
-    asm.exit_ok()
-    assert ids(table.scan(["id"], where=asm.finish())) == [5]
-    for number in range(2):
+    fragments = {row[0]: row[1] for row in table.scan(["id", tm.FRAGMENT])}
+
+    def found(pseudo: str, condition: str, number: int) -> list[int]:
         asm = tm.Assembler(table.definition)
-        asm.read_pseudo(0, "fragment")
+        asm.read_pseudo(0, pseudo)
         asm.load_const(1, number)
-        asm.branch_registers("eq", 0, 1, "ok")
+        asm.branch_registers(condition, 0, 1, "ok")
         asm.exit_refuse()
         asm.label("ok")
         asm.exit_ok()
-        expected = [row[0] for row in table.scan(["id", tm.FRAGMENT]) if row[1] == number]
-        assert ids(table.scan(["id"], where=asm.finish())) == expected
+        return ids(table.scan(["id"], where=asm.finish()))
+
+    assert found("epoch", "ge", epochs[5]) == [5]
+    for number in range(2):
+        assert found("fragment", "eq", number) == [key for key, each in fragments.items() if each == number]
 
 
 def test_scan_with_lock_judges_each_row_again_under_its_lock_and_limit_counts_those(db: tm.Database) -> None:
@@ -288,44 +285,3 @@ def keys_of(table: tm.TableHandle, condition: Condition) -> list[Any]:
     for batch in scan_where(table.table, None, condition, None, ["a", "b"]):
         found += zip(batch.fragments().tolist(), batch.rowids().tolist(), strict=True)
     return found
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_sum_of_a_column_equals_the_sum_a_program_makes(db: tm.Database, seed: int) -> None:
-    print("seed", seed)
-    r = random.Random(seed)
-    columns = [
-        tm.Column("id", tm.Int64),
-        *[tm.Column(f"n{number}", tm.Int64, nullable=True) for number in range(9)],  # a null bit in each place
-        tm.Column("plain", tm.Int64),
-        tm.Column("x", tm.Float64),
-        tm.Column("y", tm.Float64, nullable=True),
-        tm.Column("price", tm.Decimal(18, 3)),
-        tm.Column("far", tm.Int64, nullable=True),
-    ]
-    table = db.create_table("test.t", columns, "id", partition=tm.HashPartition(r.choice([1, 3])))
-    kept = {}
-    for key in range(900):
-        longs = [r.choice([None, 2**63 - 1, -(2**63), r.randint(-9, 9)]) for _ in range(10)]
-        floats = [r.choice([1e300, -1e300, 1.0, 2.0**-60, r.random()]) for _ in range(2)]
-        plain = r.choice([2**63 - 1, -1])
-        kept[key] = (key, *longs[:9], plain, floats[0], r.choice([None, floats[1]]), Decimal(key), longs[9])
-    table.insert_many(list(kept.values()))
-    for key in r.sample(range(900), 200):
-        table.delete(key)
-        del kept[key]
-    with db.transaction() as txn:
-        txn.insert("test.t", (5_000, *[1] * 9, 1, 1.0, 1.0, Decimal(1), 1))  # not visible to other transactions
-        txn.update("test.t", next(iter(kept)), {"plain": 77})
-        for place, column in enumerate(columns):
-            found = table.scan().sum(column.name)
-            assert repr(found) == repr(table.scan(where=col_is_there(column)).sum(column.name))
-            values = [row[place] for row in kept.values() if row[place] is not None]
-            if not isinstance(values[0], float):
-                assert found == sum(values)
-        txn.rollback()
-
-
-def col_is_there(column: tm.Column) -> tm.Expression:
-    """A fact that holds for every row that counts for a sum of the column."""
-    return tm.col(column.name).is_not_null() & (tm.col("id") + 0 >= 0)

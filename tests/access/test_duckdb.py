@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-
 import pytest
 
 import tidemark as tm
@@ -46,26 +44,6 @@ def test_sql_over_a_table_or_a_scan_reads_it_as_it_is_then(db: tm.Database) -> N
         assert mine.num_rows == 2_999
         assert duckdb.sql("select owner from mine where id = 1").fetchall() == [("zoe",)]
         assert duckdb.sql("select owner from accounts_arrow where id = 1").fetchall() == [("ann",)]
-
-
-def test_stream_is_read_by_duckdb_while_others_write(db: tm.Database) -> None:
-    accounts_arrow = filled(db)
-    stop, written = threading.Event(), []
-
-    def write() -> None:
-        while len(written) < 2_000 and not (stop.is_set() and written):
-            accounts_arrow.update(1, {"balance": len(written) % 7})
-            written.append(1)
-
-    writer = threading.Thread(target=write)
-    writer.start()
-    try:
-        for _ in range(20):
-            rows, total = duckdb.sql("select count(*), sum(balance) from accounts_arrow where id <> 1").fetchall()[0]
-            assert (rows, total) == (2_999, sum(range(3_000)) - 1)
-    finally:
-        stop.set()
-        writer.join()
 
 
 def test_error_of_a_condition_reaches_the_reader_of_the_stream(db: tm.Database) -> None:

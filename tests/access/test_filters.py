@@ -115,25 +115,32 @@ def aggregates_of(r: random.Random) -> dict[str, Any]:
     return found
 
 
+def recorded(monkeypatch: pytest.MonkeyPatch, module: Any, name: str) -> list[int]:
+    """What calls of a kernel by a module return from now on."""
+    real: Any = getattr(module, name)
+    found: list[int] = []
+
+    def call(*given: Any) -> int:
+        found.append(int(real(*given)))
+        return found[-1]
+
+    monkeypatch.setattr(module, name, call)
+    return found
+
+
 class Twins:
     """Asks each question twice: of filters where there is one, and of the machine."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._monkeypatch = monkeypatch
-        self.by_filter = self.asked = 0
-        real: Any = vars(program_scans)["scan_filter"]
-
-        def counted(*given: Any) -> int:
-            self.by_filter += 1
-            return int(real(*given))
-
-        monkeypatch.setattr(program_scans, "scan_filter", counted)
+        self.asked = 0
+        self._by_filter = recorded(monkeypatch, program_scans, "scan_filter")
 
     def check(self, ask: Any, *given: Any, **options: Any) -> Any:
         """Return the answer, which is the same both times, to the last bit."""
-        before = self.by_filter
+        before = len(self._by_filter)
         found = repr(ask(*given, **options))
-        self.asked += self.by_filter > before
+        self.asked += len(self._by_filter) > before
         with self._monkeypatch.context() as patched:
             patched.setattr(program_scans, "filter_of", lambda *_: None)
             assert repr(ask(*given, **options)) == found

@@ -1,25 +1,22 @@
-"""Aggregates by group: on every face, over rows of all types, as plain Python and SQLite find them."""
+"""Aggregates by group: over rows of all types, as plain Python finds them."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
-import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Context, Decimal
 from typing import Any
 
 import pytest
 
 import tidemark as tm
-from tests.access.queries import COLUMNS, KIND, NUMBERS, TEXTS, row_of
+from tests.access.queries import COLUMNS, KIND, row_of
 from tests.seeds import fresh_seeds
 from tests.storage import memory_only
 from tidemark.engine.base import limits
 from tidemark.engine.programs import group_memory
-from tidemark.engine.queries import conditions, program_scans
-from tidemark.engine.schema.types import Boolean, Enum
+from tidemark.engine.schema.types import Enum
 
 pytestmark = pytest.mark.usefixtures("storage")
 
@@ -159,6 +156,9 @@ def test_groups_of_random_rows_equal_those_of_plain_python_on_handles_in_transac
                 by, functions = query_of(r)
                 same(snapshot["t"].aggregate(by=by, **functions), grouped(list(before.values()), by, functions))
                 same(table.aggregate(by=by, **functions), grouped(list(model.values()), by, functions))
+                turn, limit = r.random() < 0.5, r.choice([0, 1, 3])
+                wanted = grouped(list(model.values()), by, functions)[:: -1 if turn else 1]
+                same(table.aggregate(by=by, order=by, reverse=turn, limit=limit, **functions), wanted[:limit])
                 few = [row for row in model.values() if row[5] == 255]
                 found = table.aggregate(tm.col("u8") == 255, by=by, **functions)
                 same(found, grouped(few, by, functions))
@@ -198,37 +198,6 @@ def test_least_and_greatest_of_every_type_that_has_an_order(db: tm.Database) -> 
     for name in ("day", "name", "octets", "flag"):
         with pytest.raises(tm.ProgramInvalid):
             table.aggregate(bad=("sum", name))
-
-
-@pytest.mark.parametrize("seed", [1, 2, *fresh_seeds(1)])
-def test_groups_equal_those_of_sqlite(db: tm.Database, seed: int) -> None:
-    print("seed", seed)
-    r = random.Random(seed)
-    table = db.create_table("t", COLUMNS, "id")
-    model = rows_for(r, range(300))
-    table.insert_many(list(model.values()))
-    names = [name for name in (*NUMBERS, *TEXTS) if name != "f64"]
-    sql = sqlite3.connect(":memory:")
-    sql.execute(f"create table t ({', '.join(names)})")
-    marks = ", ".join("?" * len(names))
-    places = [NAMES.index(name) for name in names]
-    sql.executemany(f"insert into t values ({marks})", [[row[place] for place in places] for row in model.values()])
-    for _ in range(25):
-        by = r.sample(names, r.randint(1, 3))
-        number, text = r.choice([n for n in names if n in NUMBERS and n != "i64"]), r.choice(TEXTS)
-        limit, turn = r.choice([None, 0, 1, 3]), r.random() < 0.5
-        keys = ", ".join(by)
-        found = table.aggregate(
-            by=by, n=("count",), some=("count", text), total=("sum", number), low=("min", text), high=("max", number),
-            order=by, reverse=turn, limit=limit,
-        )  # fmt: skip
-        order = ", ".join(f"{name} {'desc' if turn else 'asc'}" for name in by)
-        wanted = sql.execute(
-            f"select {keys}, count(*), count({text}), sum({number}), min({text}), max({number}) from t "
-            f"group by {keys} order by {order} limit {-1 if limit is None else limit}"
-        ).fetchall()
-        assert list(map(tuple, found)) == wanted
-    sql.close()
 
 
 # --- order and limit, names, errors -----------------------------------------------------------------
@@ -324,8 +293,9 @@ def test_more_groups_than_fit_are_refused_and_the_store_goes_on(
     table = db.create_table("t", [tm.Column("id", tm.Int64)], "id")
     table.insert_many([(key,) for key in range(60_000)])
     monkeypatch.setattr(limits, "GROUPS_BYTES_MAX", 2 << 20)
-    with pytest.raises(tm.LimitExceeded, match=r"main\.t: \d+ groups and their keys take all of 2 MiB"):
+    with pytest.raises(tm.LimitExceeded, match=r"main\.t: \d+ groups and their keys take all of 2 MiB") as caught:
         table.aggregate(by="id", n=("count",))
+    assert 10_000 < int(str(caught.value.groups)) < 60_000
     with db.transaction() as txn:
         with pytest.raises(tm.LimitExceeded):
             txn.aggregate("t", by="id", n=("count",))
@@ -345,48 +315,7 @@ def test_an_error_in_a_row_names_it(db: tm.Database) -> None:
         table.aggregate(by="s", x=("sum", (tm.col("n") - 8) * 2**62 * 8), where=tm.col("id") == 3)
 
 
-# --- the same on all faces ----------------------------------------------------------------------------
-@dataclasses.dataclass
-class Plain:
-    id: int
-    s: str | None
-    n: int
-
-
 # --- rows where they lie --------------------------------------------------------------------------------
-@memory_only
-def test_groups_are_of_the_instant_at_which_the_call_began(db: tm.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Commits between two calls of the kernel, small ones and one that is applied in slices, change nothing."""
-    columns = [tm.Column("id", tm.Int64), tm.Column("s", tm.VarChar(9)), tm.Column("n", tm.Int64)]
-    table = db.create_table("t", columns, "id")
-    table.insert_many([(key, f"s{key % 7}", 1) for key in range(5_000)])
-    monkeypatch.setattr(conditions, "SLOTS_MAX", 512)
-    changes: list[Callable[[], Any]] = [
-        lambda: table.update(4_899, {"s": "new"}),
-        lambda: table.delete_where(tm.col("id") >= 4_900),
-        lambda: table.write((9_999, "late", 1)),
-        lambda: table.update_where({"s": "all", "n": 5}),
-    ]
-    scan_program = program_scans.scan_program
-
-    def with_a_change(*arguments: Any) -> Any:
-        status = scan_program(*arguments)
-        if waiting:
-            waiting.pop(0)()
-        return status
-
-    monkeypatch.setattr(program_scans, "scan_program", with_a_change)
-    for number in range(len(changes) + 1):
-        waiting = changes[number : number + 1]
-        before = sorted((row.id, row.s, row.n) for row in table)
-        by_id = table.aggregate(by=["id", "s"], n=("sum", "n"))
-        assert list(map(tuple, by_id)) == before
-        waiting = changes[number : number + 1]
-        before = sorted((row.id, row.s, row.n) for row in table)
-        counts = {row.s: row.n for row in table.aggregate(by="s", n=("count",))}
-        assert sum(counts.values()) == len(before) and set(counts) == {s for _, s, _ in before}
-
-
 @memory_only
 def test_var_parts_of_several_chunks_and_of_added_columns_are_read(db: tm.Database) -> None:
     columns = [tm.Column("id", tm.Int64), tm.Column("s", tm.VarChar(20), nullable=True), tm.Column("long", tm.Text)]
@@ -443,14 +372,3 @@ def test_groups_by_an_index_chosen_or_named_equal_those_of_a_full_scan(db: tm.Da
         txn.rollback()
     found = table.scan(index="by_a", limit=100).aggregate(by="a", n=("count",))
     assert [tuple(row) for row in found] == [(0, 80), (1, 20)]
-
-
-@memory_only
-def test_bools_sort_false_first_and_are_bools(db: tm.Database) -> None:
-    assert isinstance(KIND["flag"], Boolean)
-    table = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("flag", tm.Bool, nullable=True)], "id")
-    table.insert_many([(1, True), (2, None), (3, False)])
-    found = table.aggregate(by="flag", low=("min", "flag"), n=("count", "flag"))
-    assert repr(found) == (
-        "[Row(flag=None, low=None, n=0), Row(flag=False, low=False, n=1), Row(flag=True, low=True, n=1)]"
-    )

@@ -243,55 +243,6 @@ def test_index_dropped_between_choice_and_scan_is_done_without(
         list(begun)
 
 
-def test_program_is_compiled_once_for_a_version_of_the_table(db: tm.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    table, col = filled(db, 100), tm.col
-    made: list[Any] = []
-    for name in ("compile_filter", "compile_aggregates", "compile_update"):
-        real = getattr(compiled.expression_programs, name)
-        monkeypatch.setattr(
-            compiled.expression_programs,
-            name,
-            lambda *given, real=real, name=name, **more: (made.append(name), real(*given, **more))[1],
-        )
-    for key in range(5):
-        assert len(list(table.scan(where=(col("m") == 0) & (col("n") < 50)))) == 50
-        assert table.scan(where=col("m") == 0).sum("n") == sum(range(100))
-        assert table.update(key, {"m": col("m") + 0, "owner": f"x{key}"}, where=col("m") == 0)
-    assert made == ["compile_filter", "compile_filter", "compile_aggregates", "compile_update"]
-    assert [row.owner for row in table.scan(["owner"], limit=3)] == ["x0", "x1", "x2"]
-    made.clear()
-    db.drop_index(NAME, "by_n")  # another version
-    assert table.scan(where=col("m") == 0).count() == 100
-    assert made == ["compile_filter", "compile_aggregates"]
-
-
-@pytest.mark.parametrize(
-    ("one", "other"),
-    [
-        (lambda col: col("m") / 2 == 0, lambda col: col("m") / 2.0 == 0),
-        (lambda col: col("m") == 1, lambda col: col("m") == 1.0),
-        (lambda col: col("m") / 0.0 > 1, lambda col: col("m") / -0.0 > 1),
-        (lambda col: col("owner") == "1", lambda col: col("owner") == b"1"),
-        (lambda col: col("m") < 1, lambda col: col("n") < 1),
-        (lambda col: col("m") < 1, lambda col: col("m") <= 1),
-        (lambda col: (col("m") < 1) & (col("n") < 1), lambda col: (col("m") < 1) | (col("n") < 1)),
-    ],
-)
-def test_expressions_that_differ_in_anything_are_compiled_apart(db: tm.Database, one: Any, other: Any) -> None:
-    table = filled(db, 10)
-    programs = []
-    for build in (one, other, one):
-        try:
-            programs.append(compiled.compile_filter(table.definition, build(tm.col)))
-        except tm.Rejected:
-            programs.append(None)
-    if programs[0] is not None:
-        assert programs[0].facts is programs[2].facts  # of one template
-        assert programs[0].words.tolist() == programs[2].words.tolist()
-        is_apart = programs[1] is None or programs[0].facts is not programs[1].facts
-        assert is_apart or programs[0].words.tolist() != programs[1].words.tolist()
-
-
 def test_kept_programs_are_bounded_and_large_expressions_are_not_kept(db: tm.Database) -> None:
     table = filled(db, 10)
     n = tm.col("n")

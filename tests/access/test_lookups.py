@@ -356,17 +356,6 @@ def test_explain_names_the_cheapest_way(db: tm.Database, monkeypatch: pytest.Mon
         assert snapshot[NAME].explain(where=u == "u8")["access"] == "unique index"
 
 
-def test_a_range_of_the_primary_key_is_read_by_an_ordered_index(db: tm.Database, calls: list[str]) -> None:
-    table, key = filled(db, 20_000), tm.col("id")
-    db.create_index(NAME, "by_id", "id")
-    for where in (key.between(50, 60), (key >= 50) & (key < 61), (key > 49.5) & (key <= 60)):
-        calls.clear()
-        assert [row.id for row in table.scan("id", where=where)] == list(range(50, 61))
-        assert table.scan(where=where).sum("id") == sum(range(50, 61))
-        assert table.update_where({"n": 1}, where) == 11
-        assert not {"scan_program", "scan_filter"} & set(calls)
-
-
 def test_many_keys_cost_no_comparison_of_each_row_with_each_key(db: tm.Database) -> None:
     table = filled(db, 30_000)
     keys = list(range(0, 30_000, 10))
@@ -432,24 +421,6 @@ def test_rows_with_equal_values_of_other_types_are_found_once(db: tm.Database) -
     assert count(col("w").isin([-1, 2**64, 0.0])) == (1, "unique index")
 
 
-def test_own_changes_move_rows_between_unique_keys(db: tm.Database) -> None:
-    table, u = filled(db, 1_000), tm.col("u")
-    with db.transaction() as txn:
-        txn.update(NAME, 7, {"u": "moved"})
-        txn.update(NAME, 8, {"u": "u7"})
-        txn.delete(NAME, 10)
-        txn.insert(NAME, (5_000, "u10", 1))
-        for value, key in (("moved", 7), ("u7", 8), ("u8", None), ("u10", 5_000)):
-            assert [row.id for row in txn.scan(NAME, where=u == value)] == ([] if key is None else [key])
-        assert [row.id for row in table.scan(where=u == "u7")] == [7]
-        assert txn.update_where(NAME, {"u": None}, u.isin(["moved", "u7", "u10"])) == 3
-        assert txn.scan(NAME, where=u.isin(["moved", "u7", "u10"])).count() == 0
-        txn.rollback()
-    assert [row.id for row in table.scan("id", where=u.isin(["u10", "u7"]))] == sorted(
-        [7, 10], key=[row.id for row in table.scan("id")].index
-    )
-
-
 def test_a_loop_that_updates_what_it_looks_up_ends(db: tm.Database) -> None:
     filled(db, 500)
     keys = list(range(0, 500, 2))
@@ -474,22 +445,3 @@ def test_lookups_of_a_spooled_transaction_see_its_changes() -> None:
             (row,) = txn.scan(NAME, where=tm.col("u") == "u7")
             assert row.n == 1_007
             assert txn.scan(NAME, where=tm.col("u") == "u19999").count() == 0
-
-
-def test_pushed_filters_become_lookups(db: tm.Database, calls: list[str]) -> None:
-    duckdb = pytest.importorskip("duckdb")
-    pl = pytest.importorskip("polars")
-    table = filled(db, 20_000)
-    item = table.dataset()
-    assert item.schema is not None
-    for query, answer in (
-        ("select n from item where id = 77", [(77,)]),
-        ("select id from item where u = 'u8'", [(8,)]),
-        ("select id from item where id in (5, 3, 19999) order by id", [(3,), (5,), (19_999,)]),
-    ):
-        calls.clear()
-        assert duckdb.sql(query).fetchall() == answer
-        assert not {"scan_rows", "scan_program", "scan_filter"} & set(calls), query
-    calls.clear()
-    frame = table.scan_polars().filter(pl.col("u") == "u8").collect()
-    assert frame["id"].to_list() == [8] and not {"scan_rows", "scan_program", "scan_filter"} & set(calls)

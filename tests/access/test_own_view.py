@@ -35,7 +35,7 @@ def made(storage: str) -> Any:
     db.create_table("t", columns(storage), "id", partition)
     db.create_index("t", "by_n", "n")
     if storage == "unique":
-        db.create_index("t", "by_tag", "tag", unique=True)
+        db.create_index("t", "by_tag", "tag", unique=True, ordered=True)
     return db
 
 
@@ -179,6 +179,10 @@ def reads(txn: Any, random_: random.Random, is_unique: bool) -> tuple[str, Calla
             lambda rows: [row for row in rows.values() if row[2] == tag],
             lambda: listed(txn.scan("t", where=tm.col("tag") == tag)),
         )
+        doors["unique in order"] = (
+            lambda rows: sorted(row[2] for row in rows.values() if row[2] is not None and row[2] >= tag),
+            lambda: [row.tag for row in txn.scan("t", index="by_tag", lower=tag)],
+        )
         doors["unique many"] = (
             lambda rows: [row[0] for row in rows.values() if row[2] == tag],
             lambda: txn.get_many("t", [tag], ["id"], index="by_tag").column("id").to_pylist(),
@@ -200,48 +204,32 @@ def change(each: Open, random_: random.Random, is_unique: bool, busy: set[int]) 
         return
     key = random_.choice(free)
     row = row_for(random_, key)
-    kind = random_.choice(
-        ["insert", "write", "update", "update by expression", "update where", "delete", "upsert", "lock", "share"]
-        + ["insert_many", "update_many", "delete_many", "write_many", "upsert_many", "update_where", "delete_where"]
-    )
     if busy:
         row = (*row[:2], None, row[3])  # another open transaction may hold the unique key
     is_there = key in shown
     after: Row | None = row
-    calls: dict[str, tuple[Callable[[], Any], bool]] = {
-        "insert": (lambda: txn.insert("t", row), False),
-        "insert_many": (lambda: txn.insert_many("t", [row]), False),
-        "write": (lambda: txn.write("t", row), True),
-        "write_many": (
-            lambda: txn.write_many("t", {"id": [key], "n": [row[1]], "tag": [row[2]], "note": [row[3]]}),
-            True,
-        ),
-        "upsert": (lambda: txn.upsert("t", row), True),
-        "upsert_many": (lambda: txn.upsert_many("t", [row]), True),
-        "update": (lambda: txn.update("t", key, {"n": row[1], "tag": row[2], "note": row[3]}), True),
-        "update_many": (
-            lambda: txn.update_many("t", {"id": [key], "n": [row[1]], "tag": [row[2]], "note": [row[3]]}),
-            True,
-        ),
-        "update by expression": (lambda: txn.update("t", key, {"n": tm.col("n") + 1}), True),
-        "update where": (lambda: txn.update("t", key, {"n": row[1]}, where=tm.col("n") >= 0), True),
-        "update_where": (lambda: txn.update_where("t", {"n": row[1]}, where=tm.col("id") == key), True),
-        "delete": (lambda: txn.delete("t", key), True),
-        "delete_many": (lambda: txn.delete_many("t", [key]), True),
-        "delete_where": (lambda: txn.delete_where("t", tm.col("id") == key), True),
-        "lock": (lambda: txn.get("t", key, lock="exclusive"), True),
-        "share": (lambda: txn.get("t", key, lock="shared"), True),
+    batch = {"id": [key], "n": [row[1]], "tag": [row[2]], "note": [row[3]]}
+    puts: dict[str, Callable[[], Any]] = {
+        "insert": lambda: txn.insert("t", row),
+        "insert_many": lambda: txn.insert_many("t", [row]),
+        "write": lambda: txn.write("t", row),
+        "write_many": lambda: txn.write_many("t", batch),
+        "upsert": lambda: txn.upsert("t", row),
+        "upsert_many": lambda: txn.upsert_many("t", [row]),
+        "update": lambda: txn.update("t", key, {"n": row[1], "tag": row[2], "note": row[3]}),
+        "update_many": lambda: txn.update_many("t", batch),
     }
-    puts_tag = kind in (
-        "insert",
-        "insert_many",
-        "write",
-        "write_many",
-        "upsert",
-        "upsert_many",
-        "update",
-        "update_many",
-    )
+    others: dict[str, Callable[[], Any]] = {
+        "update by expression": lambda: txn.update("t", key, {"n": tm.col("n") + 1}),
+        "update where": lambda: txn.update("t", key, {"n": row[1]}, where=tm.col("n") >= 0),
+        "update_where": lambda: txn.update_where("t", {"n": row[1]}, where=tm.col("id") == key),
+        "delete": lambda: txn.delete("t", key),
+        "delete_many": lambda: txn.delete_many("t", [key]),
+        "delete_where": lambda: txn.delete_where("t", tm.col("id") == key),
+        "lock": lambda: txn.get("t", key, lock="exclusive"),
+        "share": lambda: txn.get("t", key, lock="shared"),
+    }
+    kind = random_.choice([*puts, *others])
     expected = "done"
     if kind in ("update_where", "delete_where") and not is_there:
         expected = "done"  # it finds nothing, and locks nothing
@@ -255,7 +243,7 @@ def change(each: Open, random_: random.Random, is_unique: bool, busy: set[int]) 
         and not is_there
     ):
         expected = "RowNotFound"
-    elif puts_tag:
+    elif kind in puts:
         expected = each.clashes(row, is_unique) or "done"
     if kind == "update by expression" and is_there:
         after = (key, shown[key][1] + 1, *shown[key][2:])
@@ -265,7 +253,7 @@ def change(each: Open, random_: random.Random, is_unique: bool, busy: set[int]) 
         after = None
     found = "done"
     try:
-        result = calls[kind][0]()
+        result = {**puts, **others}[kind]()
         if kind in ("lock", "share"):
             assert result == shown.get(key), (kind, key)
             after = shown.get(key)

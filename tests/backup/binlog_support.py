@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import tidemark as tm
@@ -41,7 +42,7 @@ def backed_up(db: Any, place: Any, incremental: bool = False) -> dict[str, Any]:
     writer = BackupWriter(
         db.parts.store, place, opened.identity, opened.keeper.content.timeline, db.parts.values["server_id"] or 0
     )
-    return writer.run(incremental).to_dict()
+    return asdict(writer.run(incremental))
 
 
 def noted(db: Any, history: dict[int, Tables]) -> int:
@@ -78,7 +79,7 @@ def run(files: Any, place: Any, source: Any, **where: Any) -> dict[str, Any]:
     plan = make_plan(place, Until(epoch=ends.get("until"), wall_us=ends.get("wall_us")), None, log)
     options = Options.from_keywords({**SMALL, **ROOM, **where})
     restoring = Restore(place, plan, files, options, ManualClock(), RestoreSettings(later=log))
-    return restoring.run().to_dict()
+    return asdict(restoring.run())
 
 
 def restored(place: Any, source: Any, **where: Any) -> MemoryFiles:

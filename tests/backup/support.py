@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import pytest
@@ -34,7 +35,7 @@ def take(db: Any, place: Any, incremental: bool = False, **how: Any) -> dict[str
     opened = db.parts.opened
     timeline = opened.keeper.content.timeline
     writer = BackupWriter(db.parts.store, place, opened.identity, timeline, **how)
-    return writer.run(incremental).to_dict()
+    return asdict(writer.run(incremental))
 
 
 def archived(db: Any, place: Any) -> Archiver:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 import tidemark as tm
+from tests.cli.support import document, flip, run
+from tests.cli.test_store_commands import contents
 from tests.storage import memory_only
 from tests.store.support import ACCOUNT
-from tidemark.cli.commands import commands
 from tidemark.database import check_store
 
 pytestmark = pytest.mark.usefixtures("storage")
@@ -30,15 +30,11 @@ def store(tmp_path: Path) -> Iterator[Path]:
     yield place
 
 
-def content_of(place: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(place)): path.read_bytes() for path in sorted(place.rglob("*")) if path.is_file()}
-
-
 def checked(place: Path) -> dict[str, object]:
     """The report; nothing may have changed."""
-    before = content_of(place)
+    before = contents(place)
     report = check_store(place, data_memory="16 MiB")
-    assert content_of(place) == before
+    assert contents(place) == before
     return report
 
 
@@ -49,67 +45,36 @@ def test_sound_store_is_found_sound(store: Path) -> None:
     assert report["is_sound"]
 
 
-def flip(path: Path, at: int) -> None:
-    content = bytearray(path.read_bytes())
-    content[at] ^= 0x10
-    path.write_bytes(content)
-
-
 def newest(store: Path, pattern: str) -> Path:
     return max((store / "lcp").glob(pattern), key=lambda path: int(path.name.replace("control-", "").split("-")[0]))
 
 
-def harm_sysfile(store: Path) -> str:
-    flip(store / "sysfile.1", 100)
-    return "sysfile.1 is damaged"
-
-
-def harm_control(store: Path) -> str:
-    flip(newest(store, "control-*"), 200)
-    return "control-3 is damaged"
-
-
-def harm_data(store: Path) -> str:
-    path = newest(store, "*-1-0.data")
-    flip(path, path.stat().st_size // 2)
-    return f"{path.name} fails its checksum"
-
-
-def harm_data_missing(store: Path) -> str:
-    path = newest(store, "*-1-1.data")
-    path.unlink()
-    return path.name
-
-
-def harm_copies_short(store: Path) -> str:
-    path = newest(store, "*-copies.data")
-    path.write_bytes(path.read_bytes()[:100])
-    return path.name
-
-
-def harm_log(store: Path) -> str:
-    # After the older checkpoint kept, far before the end.
-    reports = json.loads(CliRunner().invoke(commands, ["info", str(store), "--json"]).output)
-    start = min(int(each["start_lsn"]) for each in reports["local_checkpoints"])
-    path = store / "redo" / "0000.redo"
+def flip_in_the_log(path: Path) -> None:
+    """After the older checkpoint kept, far before the end."""
+    start = min(int(each["start_lsn"]) for each in document("info", path.parents[1])["local_checkpoints"])
     assert start < path.stat().st_size
     flip(path, start + 200)
-    return "is damaged"
 
 
-def harm_log_short(store: Path) -> str:
-    path = store / "redo" / "0001.redo"
-    path.write_bytes(path.read_bytes()[:5_000])
-    return "0001.redo has 5000 of"
+def cut(path: Path, size: int) -> None:
+    path.write_bytes(path.read_bytes()[:size])
 
 
-@pytest.mark.parametrize(
-    "harm",
-    [harm_sysfile, harm_control, harm_data, harm_data_missing, harm_copies_short, harm_log, harm_log_short],
-    ids=lambda harm: harm.__name__,
-)
-def test_damaged_file_is_found_and_named(store: Path, harm: Callable[[Path], str]) -> None:
-    expected = harm(store)
+# A file, what becomes of it, and what the check says.
+HARMS: list[tuple[str, Callable[[Path], object], str]] = [
+    ("sysfile.1", lambda path: flip(path, 100), "sysfile.1 is damaged"),
+    ("lcp/control-3", lambda path: flip(path, 200), "control-3 is damaged"),
+    ("lcp/3-1-0.data", lambda path: flip(path, path.stat().st_size // 2), "3-1-0.data fails its checksum"),
+    ("lcp/3-1-1.data", Path.unlink, "3-1-1.data"),
+    ("lcp/3-copies.data", lambda path: cut(path, 100), "3-copies.data"),
+    ("redo/0000.redo", flip_in_the_log, "is damaged"),
+    ("redo/0001.redo", lambda path: cut(path, 5_000), "0001.redo has 5000 of"),
+]
+
+
+@pytest.mark.parametrize(("name", "harm", "expected"), HARMS, ids=[name for name, _, _ in HARMS])
+def test_damaged_file_is_found_and_named(store: Path, name: str, harm: Callable[[Path], object], expected: str) -> None:
+    harm(store / name)
     report = checked(store)
     assert not report["is_sound"]
     assert any(expected in problem for problem in report["problems"]), (expected, report["problems"])
@@ -185,24 +150,16 @@ def test_rows_that_do_not_fit_are_a_note(store: Path) -> None:
 
 
 def test_command_prints_text_and_json_and_exits_with_one(store: Path) -> None:
-    run = CliRunner().invoke(commands, ["check", str(store)])
-    assert run.exit_code == 0 and run.output.splitlines()[-1].startswith("sound: ")
+    shown = run("check", store)
+    assert shown.exit_code == 0 and shown.output.splitlines()[-1].startswith("sound: ")
     flip(newest(store, "*-1-0.data"), 300)
-    run = CliRunner().invoke(commands, ["check", str(store)])
-    assert run.exit_code == 1
-    assert run.output.splitlines()[0].startswith("damaged: lcp/3-1-0.data")
-    run = CliRunner().invoke(commands, ["check", str(store), "--json"])
-    assert run.exit_code == 1 and json.loads(run.output)["is_sound"] is False
+    shown = run("check", store)
+    assert shown.exit_code == 1
+    assert shown.output.splitlines()[0].startswith("damaged: lcp/3-1-0.data")
+    shown = run("check", store, "--json")
+    assert shown.exit_code == 1 and json.loads(shown.output)["is_sound"] is False
 
 
 def test_command_on_an_open_store_lets_its_owner_check(store: Path) -> None:
     with tm.open(store, data_memory="16 MiB"):
-        run = CliRunner().invoke(commands, ["check", str(store), "--json"])
-    assert run.exit_code == 0, run.output
-    assert json.loads(run.output)["rows"] == 201
-
-
-def test_no_store_is_an_error_and_nothing_is_made(tmp_path: Path) -> None:
-    with pytest.raises(tm.FileMissing, match="no store"):
-        check_store(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+        assert document("check", store)["rows"] == 201

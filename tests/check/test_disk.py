@@ -15,6 +15,7 @@ import pytest
 import tidemark as tm
 from tests.elsewhere import beside
 from tests.engine.arena_check import check_arena
+from tests.recovery.support import flipped
 from tests.seeds import fresh_seeds
 from tests.store.support import SMALL, open_memory
 from tidemark.engine.base.clock import ManualClock
@@ -169,43 +170,9 @@ class Plant:
         raise AssertionError("there is none")
 
 
-def harm_back_reference(plant: Plant) -> None:
-    plant.mem[plant.row_with(False)[1]] ^= 1 << 40
-
-
-def harm_length(plant: Plant) -> None:
-    plant.mem[plant.row_with(False)[1] + 1] += 1
-
-
-def harm_lost_piece(plant: Plant) -> None:
-    row, _ = plant.row_with(False)
-    plant.mem[plant.reference_at(row)] = (1 << d.FILE_SHIFT | 0xFFFFFF) << d.SLOT_BITS
-
-
 def harm_doubled_reference(plant: Plant) -> None:
     first, second = list(plant.rows.values())[:2]
     plant.mem[plant.reference_at(second)] = plant.reference(first)
-
-
-def harm_slot(plant: Plant) -> None:
-    row, _ = plant.row_with(False)
-    plant.mem[plant.reference_at(row)] += 1
-
-
-def harm_chunk_row(plant: Plant) -> None:
-    _, piece = plant.row_with(True)
-    chunk = plant.piece(int(plant.mem[piece + 1]))
-    plant.mem[chunk] = p.PIECE_CHUNK | (1 << 30)
-
-
-def harm_stamp(plant: Plant) -> None:
-    _, piece = plant.row_with(True)
-    plant.mem[plant.piece(int(plant.mem[piece + 1])) + 2] += 1
-
-
-def harm_link(plant: Plant) -> None:
-    _, piece = plant.row_with(True)
-    plant.mem[piece + 1] = 0
 
 
 def harm_end(plant: Plant) -> None:
@@ -225,18 +192,6 @@ def harm_stray_chunk(plant: Plant) -> None:
     plant.mem[piece + 1] = after
 
 
-def harm_owner(plant: Plant) -> None:
-    plant.mem[plant.frame(plant.reference(next(iter(plant.rows.values()))) >> d.SLOT_BITS) + p.DP_OWNER] += 1
-
-
-def harm_place(plant: Plant) -> None:
-    plant.mem[plant.frame(plant.reference(next(iter(plant.rows.values()))) >> d.SLOT_BITS) + p.DP_PAGE] += 1
-
-
-def harm_directory(plant: Plant) -> None:
-    plant.mem[plant.frame(plant.reference(next(iter(plant.rows.values()))) >> d.SLOT_BITS) + p.DP_USED] += 1
-
-
 def extent_of(plant: Plant) -> tuple[int, int]:
     """(extent, number in it) of a page that is not open."""
     extent = plant.extent
@@ -254,21 +209,6 @@ def harm_free_words(plant: Plant) -> None:
     plant.mem[extent + d.EX_FREE] -= 1
 
 
-def harm_sum(plant: Plant) -> None:
-    plant.mem[plant.extent + d.EX_FREE] += 1
-
-
-def harm_classes(plant: Plant) -> None:
-    plant.mem[plant.extent + d.EX_CLASSES] += 1
-
-
-def harm_position(plant: Plant) -> None:
-    extent = plant.extent
-    while int(plant.mem[extent + d.EX_POSITION]) < 0:
-        extent = int(plant.mem[extent + d.EX_OWNED])
-    plant.mem[extent + d.EX_POSITION] = (int(plant.mem[extent + d.EX_POSITION]) + 1) % 20
-
-
 def harm_disk(plant: Plant) -> None:
     """The disk does not hold what was written: a lost write."""
     plant.db.checkpoint()
@@ -282,30 +222,74 @@ def harm_disk(plant: Plant) -> None:
     plant.db.parts.files.pwrite(file, offset, words)
 
 
-MEMORY_HARMS: list[tuple[Callable[[Plant], None], str]] = [
-    (harm_back_reference, "does not refer to it"),
-    (harm_length, "not as long as its disk part"),
-    (harm_lost_piece, "does not hold the row's piece"),
-    (harm_doubled_reference, "does not hold the row's piece"),
-    (harm_slot, "does not refer to it"),
-    (harm_chunk_row, "belongs to a row that does not refer to it"),
-    (harm_stamp, "does not hold the next chunk"),
-    (harm_link, "does not hold the next chunk"),
-    (harm_end, "does not hold the next chunk"),
-    (harm_stray_chunk, "does not hold the next chunk"),
-    (harm_owner, "another table or fragment"),
-    (harm_place, "another page is there"),
-    (harm_directory, "header and slot directory disagree"),
-    (harm_free_words, "other free words than its header"),
-    (harm_sum, "adds up its free words wrong"),
-    (harm_classes, "pages by class wrong"),
-    (harm_position, "search matrix"),
-    (harm_disk, "differs from the page that was read or written"),
-]
+def word(place: Callable[[Plant], int], change: Callable[[int], int]) -> Callable[[Plant], None]:
+    """Change one word."""
+
+    def harm(plant: Plant) -> None:
+        at = place(plant)
+        plant.mem[at] = change(int(plant.mem[at]))
+
+    return harm
 
 
-@pytest.mark.parametrize(("harm", "expected"), MEMORY_HARMS, ids=lambda value: getattr(value, "__name__", ""))
-def test_damage_of_disk_columns_is_found_and_placed(harm: Callable[[Plant], None], expected: str) -> None:
+def first_frame(plant: Plant) -> int:
+    return plant.frame(plant.reference(next(iter(plant.rows.values()))) >> d.SLOT_BITS)
+
+
+def whole_piece(plant: Plant) -> int:
+    return plant.row_with(False)[1]
+
+
+def reference_to_it(plant: Plant) -> int:
+    return plant.reference_at(plant.row_with(False)[0])
+
+
+def first_chunk(plant: Plant) -> int:
+    """Of a chained piece."""
+    return plant.piece(int(plant.mem[plant.row_with(True)[1] + 1]))
+
+
+def matrix_position(plant: Plant) -> int:
+    """Of an extent that is in the search matrix."""
+    extent = plant.extent
+    while int(plant.mem[extent + d.EX_POSITION]) < 0:
+        extent = int(plant.mem[extent + d.EX_OWNED])
+    return extent + d.EX_POSITION
+
+
+def one_more(was: int) -> int:
+    return was + 1
+
+
+NOWHERE = (1 << d.FILE_SHIFT | 0xFFFFFF) << d.SLOT_BITS
+MEMORY_HARMS: dict[str, tuple[Callable[[Plant], None], str]] = {
+    "back reference": (word(whole_piece, lambda was: was ^ 1 << 40), "does not refer to it"),
+    "length": (word(lambda plant: whole_piece(plant) + 1, one_more), "not as long as its disk part"),
+    "lost piece": (word(reference_to_it, lambda was: NOWHERE), "does not hold the row's piece"),
+    "doubled reference": (harm_doubled_reference, "does not hold the row's piece"),
+    "slot": (word(reference_to_it, one_more), "does not refer to it"),
+    "row of a chunk": (
+        word(first_chunk, lambda was: p.PIECE_CHUNK | 1 << 30),
+        "belongs to a row that does not refer to it",
+    ),
+    "stamp": (word(lambda plant: first_chunk(plant) + 2, one_more), "does not hold the next chunk"),
+    "link": (word(lambda plant: plant.row_with(True)[1] + 1, lambda was: 0), "does not hold the next chunk"),
+    "end": (harm_end, "does not hold the next chunk"),
+    "stray chunk": (harm_stray_chunk, "does not hold the next chunk"),
+    "owner": (word(lambda plant: first_frame(plant) + p.DP_OWNER, one_more), "another table or fragment"),
+    "place": (word(lambda plant: first_frame(plant) + p.DP_PAGE, one_more), "another page is there"),
+    "used": (word(lambda plant: first_frame(plant) + p.DP_USED, one_more), "header and slot directory disagree"),
+    "free words": (harm_free_words, "other free words than its header"),
+    "sum": (word(lambda plant: plant.extent + d.EX_FREE, one_more), "adds up its free words wrong"),
+    "classes": (word(lambda plant: plant.extent + d.EX_CLASSES, one_more), "pages by class wrong"),
+    "position": (word(matrix_position, lambda was: (was + 1) % 20), "search matrix"),
+    "disk": (harm_disk, "differs from the page that was read or written"),
+}
+
+
+@pytest.mark.parametrize("what", MEMORY_HARMS)
+def test_damage_of_disk_columns_is_found_and_placed(what: str) -> None:
+    harm, expected = MEMORY_HARMS[what]
     plant = Plant()
     harm(plant)
     problems = plant.db.check()["problems"]
@@ -314,16 +298,6 @@ def test_damage_of_disk_columns_is_found_and_placed(harm: Callable[[Plant], None
 
 # --- planted in files -----------------------------------------------------------------------------
 Contents = dict[str, bytes]
-
-
-def newest_id(contents: Contents) -> int:
-    return max(int(name.rpartition("-")[2]) for name in contents if "/control-" in name)
-
-
-def changed(contents: Contents, name: str, at: int) -> None:
-    content = bytearray(contents[name])
-    content[at] ^= 1
-    contents[name] = bytes(content)
 
 
 def resealed_page(contents: Contents, name: str, change: Callable[[Any], bool]) -> None:
@@ -340,7 +314,8 @@ def resealed_page(contents: Contents, name: str, change: Callable[[Any], bool]) 
 def harm_torn_page(contents: Contents) -> str:
     used = np.frombuffer(contents["space/1.data"], dtype=np.int64).reshape(-1, PAGE_WORDS)[:, p.DP_USED]
     contents[FILE_NAME] = bytes(len(contents[FILE_NAME]))
-    changed(contents, "space/1.data", (int(np.flatnonzero(used[1:] > 1)[0]) + 1) * PAGE_WORDS * 8 + 300)
+    page = int(np.flatnonzero(used[1:] > 1)[0]) + 1
+    contents["space/1.data"] = flipped(contents["space/1.data"], page * PAGE_WORDS * 8 + 300)
     return "fails its checksum"
 
 
@@ -362,28 +337,6 @@ def harm_page_owner(contents: Contents) -> str:
     return "another table or fragment"
 
 
-def harm_first_page(contents: Contents) -> str:
-    changed(contents, "space/1.data", 50)
-    return "the first page of space/1.data"
-
-
-def harm_data_file_missing(contents: Contents) -> str:
-    del contents["space/1.data"]
-    return "space/1.data"
-
-
-def harm_extents(contents: Contents) -> str:
-    name = f"lcp/{newest_id(contents)}-extents.data"
-    changed(contents, name, 200)
-    return name
-
-
-def harm_extents_missing(contents: Contents) -> str:
-    name = f"lcp/{newest_id(contents) - 1}-extents.data"
-    del contents[name]
-    return name
-
-
 def groups_of(contents: Contents) -> list[int]:
     """Offsets of the UNDO groups in the first file of the ring."""
     content = np.frombuffer(contents["undo/0000.undo"], dtype=np.int64).reshape(-1, 512)
@@ -391,7 +344,7 @@ def groups_of(contents: Contents) -> list[int]:
 
 
 def harm_undo_group(contents: Contents) -> str:
-    changed(contents, "undo/0000.undo", groups_of(contents)[-2] + 250)
+    contents["undo/0000.undo"] = flipped(contents["undo/0000.undo"], groups_of(contents)[-2] + 250)
     return "UNDO group"
 
 
@@ -417,30 +370,45 @@ def harm_undo_record(contents: Contents) -> str:
     return "impossible record"
 
 
-def harm_undo_file_missing(contents: Contents) -> str:
-    del contents["undo/0001.undo"]
-    return "undo/0001.undo"
+def missing(name: str) -> Callable[[Contents], str]:
+    """Remove a file."""
+
+    def harm(contents: Contents) -> str:
+        del contents[name]
+        return name
+
+    return harm
 
 
-FILE_HARMS = [
-    harm_torn_page,
-    harm_page_row,
-    harm_page_owner,
-    harm_first_page,
-    harm_data_file_missing,
-    harm_extents,
-    harm_extents_missing,
-    harm_undo_group,
-    harm_undo_mark,
-    harm_undo_record,
-    harm_undo_file_missing,
-]
+def flip(name: str, at: int, said: str) -> Callable[[Contents], str]:
+    """Change a byte of a file."""
+
+    def harm(contents: Contents) -> str:
+        contents[name] = flipped(contents[name], at)
+        return said
+
+    return harm
 
 
-@pytest.mark.parametrize("harm", FILE_HARMS, ids=lambda harm: harm.__name__)
-def test_damaged_file_of_disk_columns_is_found_and_named(closed: Contents, harm: Callable[[Contents], str]) -> None:
+FILE_HARMS: dict[str, Callable[[Contents], str]] = {
+    "torn page": harm_torn_page,
+    "row of a page": harm_page_row,
+    "owner of a page": harm_page_owner,
+    "first page": flip("space/1.data", 50, "the first page of space/1.data"),
+    "no data file": missing("space/1.data"),
+    "extents": flip("lcp/2-extents.data", 200, "lcp/2-extents.data"),
+    "no extents": missing("lcp/1-extents.data"),
+    "UNDO group": harm_undo_group,
+    "UNDO mark": harm_undo_mark,
+    "UNDO record": harm_undo_record,
+    "no UNDO file": missing("undo/0001.undo"),
+}
+
+
+@pytest.mark.parametrize("what", FILE_HARMS)
+def test_damaged_file_of_disk_columns_is_found_and_named(closed: Contents, what: str) -> None:
     contents = dict(closed)
-    expected = harm(contents)
+    expected = FILE_HARMS[what](contents)
     problems = closed_report(MemoryFiles.from_snapshot(contents)).problems
     assert any(expected in each for each in problems), problems
 
@@ -462,7 +430,7 @@ def test_torn_page_that_the_next_opening_repairs_is_a_note() -> None:
     contents = dict(files.snapshot())
     header = np.frombuffer(contents[FILE_NAME][: p.DOUBLE_WRITE.itemsize], dtype=p.DOUBLE_WRITE)[0]
     page = int(header["numbers"][0])
-    changed(contents, "space/1.data", (page & d.PAGE_IN_FILE_MASK) * PAGE_WORDS * 8 + 2_000)
+    contents["space/1.data"] = flipped(contents["space/1.data"], (page & d.PAGE_IN_FILE_MASK) * PAGE_WORDS * 8 + 2_000)
     report = closed_report(MemoryFiles.from_snapshot(contents))
     assert report.problems == []
     assert any("is torn" in note for note in report.notes) and any("check again" in note for note in report.notes)

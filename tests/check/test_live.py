@@ -117,77 +117,54 @@ def row_of(db: tm.Database, key: Any, name: str = "test.account") -> tuple[int, 
     return fragment, rowid, base + a.PAGE_HEADER_WORDS + (rowid & 0xFFFF) * int(mem[fragment + a.F_ROW_WORDS])
 
 
+def reference_address(mem: Any, fragment: int, row: int) -> int:
+    return row + int(mem[fragment + a.F_ROW_WORDS]) - 1
+
+
+def key_address(mem: Any, fragment: int, row: int) -> int:
+    return row + a.ROW_HEADER_WORDS
+
+
+def page_address(mem: Any, fragment: int, row: int) -> int:
+    return (row >> a.PAGE_SHIFT << a.PAGE_SHIFT) + a.PG_USED
+
+
 def var_address(mem: Any, fragment: int, row: int) -> int:
-    reference = int(mem[row + int(mem[fragment + a.F_ROW_WORDS]) - 1])
+    reference = int(mem[reference_address(mem, fragment, row)])
     base = (reference >> 16) << a.PAGE_SHIFT
     return base + (int(mem[base + a.PAGE_WORDS - 1 - (reference & 0xFFFF)]) & 0xFFFF)
 
 
-Harm = Callable[[Any, int, int], None]
-
-
-def harm_state(mem: Any, fragment: int, row: int) -> None:
-    mem[row] = 7 << a.STATE_SHIFT
-
-
-def harm_lock(mem: Any, fragment: int, row: int) -> None:
-    mem[row] |= 12_345
-
-
-def harm_epoch(mem: Any, fragment: int, row: int) -> None:
-    mem[row + 1] = 1 << 60
-
-
-def harm_reference(mem: Any, fragment: int, row: int) -> None:
-    mem[row + int(mem[fragment + a.F_ROW_WORDS]) - 1] = 1 << 50
-
-
-def harm_var_length(mem: Any, fragment: int, row: int) -> None:
-    mem[var_address(mem, fragment, row)] += 1
-
-
-def harm_var_end(mem: Any, fragment: int, row: int) -> None:
-    mem[var_address(mem, fragment, row) + 1] ^= 1 << 29
-
-
-def harm_key(mem: Any, fragment: int, row: int) -> None:
-    mem[row + a.ROW_HEADER_WORDS] += 1
-
-
-def harm_index(mem: Any, fragment: int, row: int) -> None:
+def index_word(mem: Any, fragment: int, row: int) -> int:
+    """Address of the first entry of the primary index."""
     segment = int(mem[int(mem[fragment + a.F_DIRECTORY])])
     block = int(mem[segment + a.SEG_BLOCK])
-    mem[block + next(i for i in range(a.BLOCK_WORDS) if mem[block + i])] = 0
+    return next(at for at in range(block, block + a.BLOCK_WORDS) if mem[at])
 
 
-def harm_row_count(mem: Any, fragment: int, row: int) -> None:
-    mem[fragment + a.F_ROWS] += 1
+# Where a word is, what becomes of it, and what the check says.
+HARMS: dict[str, tuple[Callable[[Any, int, int], int], Callable[[int], int], str]] = {
+    "state": (lambda mem, fragment, row: row, lambda word: 7 << a.STATE_SHIFT, "no state a row can have"),
+    "lock": (lambda mem, fragment, row: row, lambda word: word | 12_345, "lock refers to no operation"),
+    "epoch": (lambda mem, fragment, row: row + 1, lambda word: 1 << 60, "epoch is in the future"),
+    "reference": (reference_address, lambda word: 1 << 50, "variable part is incomplete"),
+    "var length": (var_address, lambda word: word + 1, "variable part is incomplete"),
+    "var end": (lambda *place: var_address(*place) + 1, lambda word: word ^ 1 << 29, "variable part is incomplete"),
+    "key": (key_address, lambda word: word + 1, "primary index does not refer to it"),
+    "index": (index_word, lambda word: 0, "counts its entries wrong"),
+    "row count": (lambda mem, fragment, row: fragment + a.F_ROWS, lambda word: word + 1, "the fragment counts"),
+    "page": (page_address, lambda word: word + 1, "counts its rows wrong"),
+}
 
 
-def harm_page(mem: Any, fragment: int, row: int) -> None:
-    mem[(row >> a.PAGE_SHIFT << a.PAGE_SHIFT) + a.PG_USED] += 1
-
-
-@pytest.mark.parametrize(
-    ("harm", "expected"),
-    [
-        (harm_state, "no state a row can have"),
-        (harm_lock, "lock refers to no operation"),
-        (harm_epoch, "epoch is in the future"),
-        (harm_reference, "variable part is incomplete"),
-        (harm_var_length, "variable part is incomplete"),
-        (harm_var_end, "variable part is incomplete"),
-        (harm_key, "primary index does not refer to it"),
-        (harm_index, "counts its entries wrong"),
-        (harm_row_count, "the fragment counts"),
-        (harm_page, "counts its rows wrong"),
-    ],
-    ids=lambda value: value.__name__ if callable(value) else "",
-)
-def test_damage_in_memory_is_found(harm: Harm, expected: str) -> None:
+@pytest.mark.parametrize("what", HARMS)
+def test_damage_in_memory_is_found(what: str) -> None:
+    place, harm, expected = HARMS[what]
     db = filled()
     fragment, _, row = row_of(db, 33)
-    harm(db.parts.store.mem, fragment, row)
+    mem = db.parts.store.mem
+    at = place(mem, fragment, row)
+    mem[at] = harm(int(mem[at]))
     report = db.check()
     assert not report["is_sound"]
     assert any(expected in problem and "test.account" in problem for problem in report["problems"]), report["problems"]

@@ -56,6 +56,13 @@ def refused(*arguments: object) -> str:
     return result.stderr.strip()
 
 
+def flip(path: Path, at: int, bits: int = 1) -> None:
+    """Change bits of one byte of a file."""
+    content = bytearray(path.read_bytes())
+    content[at] ^= bits
+    path.write_bytes(content)
+
+
 def make_store(directory: Path, **options: Any) -> Path:
     """Make a closed store: a local checkpoint, then an update of each kind, a delete, and a system table."""
     with tm.open(directory, **{**SMALL, **options}) as db:

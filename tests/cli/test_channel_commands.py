@@ -7,22 +7,22 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from click.testing import CliRunner
 
 import tidemark as tm
 from tests.cli.processes import Command
+from tests.cli.support import ROOT, run
 from tests.other_user import write_secret
-from tidemark.cli.commands import commands
-
-ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 280
 
 
-def environment():
-    return {**os.environ, "PYTHONPATH": str(ROOT)}
+def check_runs(command: list[str], folder: Path, said: Path | None = None) -> None:
+    """Run a command of a user in a folder; `said` has what else it printed."""
+    where: dict[str, Any] = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": str(ROOT)}}
+    done = subprocess.run(command, **where, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr + (said.read_text() if said else "")
 
 
 @pytest.fixture
@@ -72,71 +72,49 @@ def test_store_is_served_copied_and_followed_by_processes_that_end_whole(tmp_pat
 def test_secret_is_a_new_file_of_its_owner_alone(tmp_path: Path):
     before = os.umask(0)
     try:
-        made = CliRunner().invoke(commands, ["secret", str(tmp_path / "secret")])
+        made = run("secret", tmp_path / "secret")
     finally:
         os.umask(before)
     assert made.exit_code == 0, made.output
     text = (tmp_path / "secret").read_text()
     assert len(bytes.fromhex(text)) == 32 and text.endswith("\n")
     assert (tmp_path / "secret").stat().st_mode & 0o777 == 0o600
-    again = CliRunner().invoke(commands, ["secret", str(tmp_path / "secret")])
+    again = run("secret", tmp_path / "secret")
     assert again.exit_code == 2 and "File exists" in again.output
     assert (tmp_path / "secret").read_text() == text
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("line", "code", "said"),
     [
-        (["serve", "store", "--server-id", "1"], 2, "--secret-file"),
-        (["serve", "store", "--secret-file", "secret"], 1, "server_id"),
+        ("serve store --server-id 1", 2, "--secret-file"),
+        ("serve store --secret-file secret", 1, "server_id"),
         # Story: this one was a TypeError.
-        (["replicate", "a:1", "store", "--secret-file", "secret", "-o", "skip_start=on"], 1, "no option 'skip_start'"),
-        (["serve", "store", "--server-id", "1", "--secret-file", "short"], 1, "16 bytes"),
-        (["serve", "store", "--server-id", "1", "--secret-file", "secret", "--tls-cert", "secret"], 2, "--tls-key"),
-        (
-            [
-                "serve",
-                "store",
-                "--server-id",
-                "1",
-                "--secret-file",
-                "secret",
-                "--tls-cert",
-                "secret",
-                "--tls-key",
-                "secret",
-            ],
-            2,
-            "TLS",
-        ),
-        (["serve", "store", "--server-id", "1", "--secret-file", "secret", "--listen", "nowhere"], 1, "host:port"),
-        (["serve", "empty", "--server-id", "1", "--secret-file", "secret"], 1, "no store"),
-        (["serve", "store", "--server-id", "1", "--secret-file", "secret", "-o", "log_bon=x"], 1, "log_bin"),
-        (["replicate", "127.0.0.1:1", "store", "--server-id", "2"], 2, "--secret-file"),
-        (["replicate", "127.0.0.1:1", "store", "--secret-file", "secret"], 1, "server_id"),
-        (["replicate", "127.0.0.1:1", "store", "--secret-file", "secret", "--from-now"], 2, "mysql://"),
-        (["replicate", "127.0.0.1:1", "store", "--secret-file", "secret", "--tolerant"], 2, "mysql://"),
-        (["replicate", "mysql://root@h/", "store", "--secret-file", "secret"], 2, "--secret-file"),
-        (["replicate", "mysql://root@h/", "store", "--other-source", "h:1"], 2, "fail-over"),
-        (
-            [
-                *("replicate", "127.0.0.1:1", "store", "--server-id", "2", "--secret-file", "secret"),
-                *("--failover-after-ms", "9"),
-            ],
-            1,
-            "all three",
-        ),
-        (["replicate", "127.0.0.1:1", "store", "--server-id", "2", "--secret-file", "secret", "--copy"], 1, "no link"),
+        ("replicate a:1 store --secret-file secret -o skip_start=on", 1, "no option 'skip_start'"),
+        ("serve store --server-id 1 --secret-file short", 1, "16 bytes"),
+        ("serve store --server-id 1 --secret-file secret --tls-cert secret", 2, "--tls-key"),
+        ("serve store --server-id 1 --secret-file secret --tls-cert secret --tls-key secret", 2, "TLS"),
+        ("serve store --server-id 1 --secret-file secret --listen nowhere", 1, "host:port"),
+        ("serve empty --server-id 1 --secret-file secret", 1, "no store"),
+        ("serve store --server-id 1 --secret-file secret -o log_bon=x", 1, "log_bin"),
+        ("replicate 127.0.0.1:1 store --server-id 2", 2, "--secret-file"),
+        ("replicate 127.0.0.1:1 store --secret-file secret", 1, "server_id"),
+        ("replicate 127.0.0.1:1 store --secret-file secret --from-now", 2, "mysql://"),
+        ("replicate 127.0.0.1:1 store --secret-file secret --tolerant", 2, "mysql://"),
+        ("replicate mysql://root@h/ store --secret-file secret", 2, "--secret-file"),
+        ("replicate mysql://root@h/ store --other-source h:1", 2, "fail-over"),
+        ("replicate 127.0.0.1:1 store --server-id 2 --secret-file secret --failover-after-ms 9", 1, "all three"),
+        ("replicate 127.0.0.1:1 store --server-id 2 --secret-file secret --copy", 1, "no link"),
     ],
 )
-def test_wrong_usage_is_one_line_with_what_to_do(arguments, code, said, tmp_path: Path, monkeypatch):
+def test_wrong_usage_is_one_line_with_what_to_do(line, code, said, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    if "store" in arguments and arguments[0] == "serve":
+    if line.startswith("serve store"):
         tm.open("store").close()
     Path("empty").mkdir()
     write_secret(Path("secret"), b"sixteen bytes or more\n")
     write_secret(Path("short"), b"short\n")
-    called = CliRunner().invoke(commands, arguments)
+    called = run(*line.split())
     assert called.exit_code == code, called.output
     lines = [line for line in called.output.splitlines() if line.startswith("Error:")]
     assert len(lines) == 1 and said in lines[0]
@@ -146,38 +124,21 @@ def test_section_of_the_readme_on_replication_runs(tmp_path: Path):
     text = (ROOT / "README.md").read_text(encoding="utf-8").split("### Replication\n")[1]
     code = text.split("```python\n")[1].split("```")[0]
     shell = text.split("```sh\n")[1].split("```")[0].replace("tidemark ", "run ").replace("7306", "0")
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    check_runs([sys.executable, "-c", code], tmp_path)
     # The commands of the README, with a free port, which the first one prints.
     secret, serve, replicate = (line.removeprefix("run ") for line in shell.splitlines() if line.startswith("run "))
-    run = f"'{sys.executable}' -c 'from tidemark.cli import main; main()'"  # no shell function: its process is killed
+    # No shell function: its process is killed.
+    tidemark = f"'{sys.executable}' -c 'from tidemark.cli import main; main()'"
     script = f"""
         set -e
-        {run} {secret}
-        {run} {serve.replace(" &", " > said &")}
+        {tidemark} {secret}
+        {tidemark} {serve.replace(" &", " > said &")}
         source=$!
         while ! grep -q serving said; do kill -0 $source; sleep 0.1; done
-        {run} {replicate.replace("127.0.0.1:0", '"$(cut -d" " -f5 said)"')}
+        {tidemark} {replicate.replace("127.0.0.1:0", '"$(cut -d" " -f5 said)"')}
         kill $source
         wait $source
     """
-    done = subprocess.run(
-        ["bash", "-c", script],
-        cwd=tmp_path,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr + (tmp_path / "said").read_text()
+    check_runs(["bash", "-c", script], tmp_path, tmp_path / "said")
     with tm.open(tmp_path / "branch 2", server_id=3) as db:
         assert sorted(row.id for row in db["shop.item"].scan()) == [1, 2]

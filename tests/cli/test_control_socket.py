@@ -6,14 +6,13 @@ import errno
 import json
 import logging
 import os
-import pickle
 import queue
 import signal
 import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -34,7 +33,6 @@ from tidemark.engine.base.limited_log import EVERY_SECONDS
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.request_port import CLIENTS_MAX, REQUEST_BYTES_MAX, SILENCE_SECONDS
-from tidemark.shared_calls import Locator
 
 OPEN: dict[str, Any] = {**SMALL, "background": True}
 SAY = b'{"command": "say"}\n'
@@ -97,14 +95,15 @@ def test_file_left_by_a_killed_owner_is_replaced(store: Path) -> None:
     assert not (store / NAME).exists()
 
 
-def test_something_else_in_its_place_is_reported_and_the_store_opens(
-    store: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("put", [Path.mkdir, Path.touch])
+def test_something_else_in_its_place_is_reported_and_stays_and_the_store_opens(
+    store: Path, caplog: pytest.LogCaptureFixture, put: Callable[[Path], None]
 ) -> None:
-    (store / NAME).mkdir()
+    put(store / NAME)
     with caplog.at_level(logging.WARNING, "tidemark"), tm.open(store, **OPEN) as db:
         assert len(db["test.account"]) == 9
     assert "no control socket" in caplog.text
-    assert (store / NAME).is_dir()
+    assert (store / NAME).exists() and not (store / NAME).is_socket()
 
 
 def test_file_removed_by_another_process_does_not_disturb_close(store: Path) -> None:
@@ -121,13 +120,6 @@ def test_socket_of_a_failed_store_is_removed_and_answers_until_then(store: Path)
         ask(store, "checkpoint")
     db.close()
     assert not (store / NAME).exists()
-
-
-def test_regular_file_of_its_name_is_not_removed(store: Path) -> None:
-    (store / NAME).write_text("mine")
-    with tm.open(store, **OPEN) as db:
-        assert len(db["test.account"]) == 9
-    assert (store / NAME).read_text() == "mine"
 
 
 def test_store_in_memory_has_no_socket() -> None:
@@ -575,17 +567,6 @@ def test_child_that_closes_does_not_silence_its_parent(db: tm.Database, store: P
 
 
 # --- locator --------------------------------------------------------------------------------------
-def test_locator_travels_and_opens_the_store(store: Path) -> None:
-    with tm.open(store, **SMALL) as db:
-        locator = pickle.loads(pickle.dumps(db.locator))
-    assert locator == Locator(str(store))
-    with tm.open(locator, **SMALL) as again:
-        assert len(again["test.account"]) == 9
-
-
-def test_database_does_not_pickle_and_says_what_does(store: Path) -> None:
-    with tm.open(store, **SMALL) as db, pytest.raises(tm.Unsupported, match="db.locator"):
-        pickle.dumps(db)
 
 
 def test_store_in_memory_has_no_locator() -> None:

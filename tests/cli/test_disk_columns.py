@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import tidemark as tm
+from tests.cli.support import document, json_lines, run
 from tests.store.support import SMALL
-from tidemark.cli.commands import commands
 
 COLUMNS = [
     tm.Column("id", tm.Int64),
@@ -38,16 +35,6 @@ def store(tmp_path: Path) -> Path:
     return place
 
 
-def run(*arguments: object) -> str:
-    result = CliRunner().invoke(commands, [str(each) for each in arguments])
-    assert result.exit_code == 0, result.output
-    return result.stdout
-
-
-def document(*arguments: object) -> Any:
-    return json.loads(run(*arguments, "--json"))
-
-
 def test_info_shows_tablespaces_their_files_and_their_content(store: Path) -> None:
     found = document("info", store)
     pages = found["tablespaces"]["pages"]
@@ -60,7 +47,7 @@ def test_info_shows_tablespaces_their_files_and_their_content(store: Path) -> No
     assert (tables["test.t"]["on_disk"], tables["test.t"]["tablespace"]) == ("number, text", "pages")
     assert (tables["test.plain"]["on_disk"], tables["test.plain"]["tablespace"]) == ("", "")
     assert found["options"]["undo_log"] == "4092 KiB"
-    assert "space/2.data" in run("info", store)
+    assert "space/2.data" in run("info", store).stdout
 
 
 def test_info_of_a_store_in_memory_names_no_tablespaces(tmp_path: Path) -> None:
@@ -75,9 +62,9 @@ def test_undo_log_is_listed_from_the_mark_of_the_older_checkpoint(store: Path) -
         for turn in range(3):
             db["test.t"].update(turn, {"text": "longer" * 300})
             db.checkpoint()
-    entries = [json.loads(line) for line in run("log", store, "--undo", "--json").splitlines()]
+    entries = json_lines("log", store, "--undo")
     groups = [each["sequence"] for each in entries if each["kind"] == "undo group"]
-    everything = [json.loads(line) for line in run("log", store, "--undo", "--from", 0, "--json").splitlines()]
+    everything = json_lines("log", store, "--undo", "--from", 0)
     oldest = [each["sequence"] for each in everything if each["kind"] == "undo group"]
     assert oldest[0] == 1 and oldest[-1] == groups[-1]
     assert groups == oldest[-len(groups) :] and 1 < groups[0]
@@ -87,10 +74,10 @@ def test_undo_log_is_listed_from_the_mark_of_the_older_checkpoint(store: Path) -
 @pytest.mark.parametrize("suffix", ["csv", "parquet", "arrow"])
 def test_dump_and_load_bring_disk_columns_back(store: Path, tmp_path: Path, suffix: str) -> None:
     file, other = tmp_path / f"rows.{suffix}", tmp_path / "other"
-    run("dump", store, "test.t", file)
+    document("dump", store, "test.t", file)
     with tm.open(other, **{**SMALL, "undo_log": "8 MiB"}) as db:
         db.create_table("test.t", COLUMNS, "id")
-    run("load", other, "test.t", file)
+    document("load", other, "test.t", file)
     with tm.open(other, **SMALL) as db:
         assert {row.id: tuple(row) for row in db["test.t"].scan()} == ROWS
         assert db.check()["problems"] == []
@@ -101,12 +88,12 @@ def test_view_reads_memory_columns_and_refuses_those_on_disk(store: Path, tmp_pa
         table = view["test.t"]
         found = table.to_arrow(["id", "name"]).to_pylist()
         assert {row["id"]: row["name"] for row in found} == {key: ROWS[key][1] for key in range(60)}
-        for refused in (lambda: table.get(5), lambda: table.to_arrow(), lambda: list(table.scan()), table.to_arrow):
+        for read in (lambda: table.get(5), lambda: table.to_arrow(), lambda: list(table.scan()), table.to_arrow):
             with pytest.raises(tm.Unsupported, match="name memory columns only"):
-                refused()
-    result = CliRunner().invoke(commands, ["dump", str(store), "test.t", str(tmp_path / "t.csv"), "--read-only"])
+                read()
+    result = run("dump", store, "test.t", tmp_path / "t.csv", "--read-only")
     assert result.exit_code == 1 and "name memory columns only" in result.stderr
-    run("dump", store, "test.t", tmp_path / "t.csv", "--read-only", "--columns", "id,name")
+    document("dump", store, "test.t", tmp_path / "t.csv", "--read-only", "--columns", "id,name")
     assert len((tmp_path / "t.csv").read_text().splitlines()) == 61
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tidemark as tm
-from tests.cli.support import SMALL, document, held_open, json_lines, make_store, refused, run
+from tests.cli.support import SMALL, document, flip, held_open, json_lines, make_store, refused, run
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.log.geometry import FOLDER
 from tidemark.recovery.verification.log_listing import StoreListing
@@ -130,10 +130,7 @@ def test_log_needs_to_know_what_and_from_is_for_redo(store: Path) -> None:
 # --- damage ---------------------------------------------------------------------------------------
 def test_damaged_group_ends_the_listing_with_an_error(store: Path) -> None:
     groups = [entry for entry in json_lines("log", store, "--redo") if entry["kind"] == "group"]
-    name = store / FOLDER / "0000.redo"
-    content = bytearray(name.read_bytes())
-    content[groups[2]["lsn"] + 200] ^= 1
-    name.write_bytes(content)
+    flip(store / FOLDER / "0000.redo", groups[2]["lsn"] + 200)
     result = run("log", store, "--redo", "--json")
     assert result.exit_code == 1
     assert "RedoDamaged: REDO group 3" in result.stderr and len(result.stderr.splitlines()) == 1
@@ -141,10 +138,7 @@ def test_damaged_group_ends_the_listing_with_an_error(store: Path) -> None:
 
 
 def test_damaged_block_is_reported_and_the_other_files_are_listed(store: Path) -> None:
-    name = store / "lcp" / "1-1-0.data"
-    content = bytearray(name.read_bytes())
-    content[-1] ^= 1
-    name.write_bytes(content)
+    flip(store / "lcp" / "1-1-0.data", -1)
     result = run("log", store, "--lcp")
     assert result.exit_code == 1
     assert "damage  file lcp/1-1-0.data" in result.stdout

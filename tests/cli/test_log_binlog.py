@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.support import json_lines, refused, run
+from tests.cli.support import flip, json_lines, refused, run
 from tests.replication.stage import rows_of, write_epoch
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.files.directory import PosixFiles
@@ -118,9 +118,7 @@ def test_end_within_an_event_of_the_file_in_use_is_no_damage_but_anywhere_else_i
     second.write_bytes(torn + bytes(300))  # a crash left the file longer than what was written
     assert json_lines("log", logged, "--binlog")[-1]["kind"] == "torn end"
     first = folder / "binlog.000001"
-    octets = bytearray(first.read_bytes())
-    octets[len(octets) // 2] ^= 0xFF
-    first.write_bytes(octets)
+    flip(first, first.stat().st_size // 2, 0xFF)
     result = run("log", logged, "--binlog")
     assert result.exit_code == 1 and "damage  file binlog.000001" in result.stdout
 
@@ -149,11 +147,9 @@ def test_relay_logs_are_shown_by_channel_with_the_positions_of_the_source(store:
 def test_damage_within_the_file_in_use_is_no_torn_end(logged: Path) -> None:
     """Story: any damage in the file in use was shown as its torn end, with exit code 0, though events followed."""
     second = logged / "binlog" / "binlog.000002"
-    octets = bytearray(second.read_bytes())
-    octets[4 + 17] |= 1
     places = [each["position"] for each in json_lines("log", logged, "--binlog") if each["file"] == second.name]
-    octets[places[2] + 20] ^= 0xFF
-    second.write_bytes(octets)
+    flip(second, 4 + 17)  # in use
+    flip(second, places[2] + 20, 0xFF)
     result = run("log", logged, "--binlog", "--json")
     last = json.loads(result.stdout.splitlines()[-1])
     assert result.exit_code == 1 and (last["kind"], last["position"]) == ("damage", places[2])

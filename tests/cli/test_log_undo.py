@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.support import document, json_lines, refused, run
+from tests.cli.support import document, flip, json_lines, refused, run
 from tidemark.engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_UPDATE
 from tidemark.engine.disk.undo import UndoLog
 from tidemark.engine.disk.undo_kernels import append_undo, setup_undo, undo_region_words
@@ -75,10 +75,7 @@ def test_undo_for_people_shows_epochs_and_rowids_in_parts(undone: Path) -> None:
 
 
 def test_undo_with_a_group_gone_says_where(undone: Path) -> None:
-    path = undone / "undo" / "0000.undo"
-    content = bytearray(path.read_bytes())
-    content[4_096 + 200] ^= 1
-    path.write_bytes(content)
+    flip(undone / "undo" / "0000.undo", 4_096 + 200)
     entries = json_lines("log", undone, "--undo")
     assert [entry["sequence"] for entry in entries if entry["kind"] == "undo group"] == [1, 3]
     (gone,) = [entry for entry in entries if entry["kind"] == "retired"]

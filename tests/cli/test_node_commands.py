@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import signal
@@ -11,18 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import tidemark as tm
+from tests.cli.support import document, run
 from tests.node_group.site import SECRET, Site, site_of
 from tests.ports import free_port
-from tidemark.cli.commands import commands
 from tidemark.nodes import FOLDER
 from tidemark.recovery.node_restart.messages import VARIANTS
-
-
-def run(*arguments: Any) -> Any:
-    return CliRunner().invoke(commands, [str(each) for each in arguments])
 
 
 @pytest.fixture
@@ -75,9 +69,7 @@ def test_log_lines_of_a_node_have_time_and_level(tmp_path: Path, secret: Path, m
 
 
 def shown(site: Site, number: int) -> dict[str, Any]:
-    result = run("status", site.root / str(number), "--json")
-    assert result.exit_code == 0, result.output
-    return dict(json.loads(result.stdout))
+    return dict(document("status", site.root / str(number)))
 
 
 def test_status_of_a_running_node_shows_its_group(tmp_path: Path) -> None:

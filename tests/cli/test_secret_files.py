@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 import tidemark as tm
+from tests.cli.support import run
 from tests.other_user import STRANGER, as_stranger, needs_root, open_folder, write_secret
 from tidemark.cli import channel_commands, mysql_commands
-from tidemark.cli.commands import commands
 from tidemark.engine.files.private_files import SECRET_BYTES_MAX, check_secret_file
 
 SECRET = b"sixteen bytes or more"
@@ -147,17 +146,17 @@ def test_every_command_reads_its_secret_so(seen: list[Any], command: str) -> Non
     arguments = [*line.split(), option, "secret"]
     if command != "arbitrator":
         arguments += ["--data-memory", "16 MiB"]
-    result = CliRunner().invoke(commands, arguments)
+    result = run(*arguments)
     wanted = SECRET + b"\n"
     assert "seen" in result.output and (wanted in seen or wanted.decode() in seen), result.output
     path.chmod(0o604)
-    result = CliRunner().invoke(commands, arguments)
+    result = run(*arguments)
     assert result.exit_code == 1 and "any user may read or write secret" in result.output, result.output
 
 
 def test_password_that_is_no_text_is_refused(seen: list[Any]) -> None:
     write_secret(Path("secret"), b"\xff\n")
-    result = CliRunner().invoke(commands, ["replicate", "mysql://root@h/", "store", "--password-file", "secret"])
+    result = run("replicate", "mysql://root@h/", "store", "--password-file", "secret")
     assert result.exit_code == 2 and "is not UTF-8" in result.output
 
 
@@ -181,7 +180,7 @@ def test_key_of_a_certificate_is_judged_like_a_secret(seen: list[Any], line: str
     Path("certificate").chmod(0o644)
     Path("key").write_text("no key")
     Path("key").chmod(0o604)
-    result = CliRunner().invoke(commands, line.split())
+    result = run(*line.split())
     assert result.exit_code == 1 and "any user may read or write key" in result.output, result.output
     Path("key").chmod(0o600)
-    assert "any user" not in CliRunner().invoke(commands, line.split()).output
+    assert "any user" not in run(*line.split()).output

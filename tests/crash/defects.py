@@ -408,7 +408,7 @@ KERNEL_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "unique-entry-of-a-deleted-row-stays",
         "tidemark.engine.txn.commit_kernels",
-        "        remove_deleted(mem, txn, fragment, rowid)\n",
+        "        remove_of_row(mem, txn, fragment, rowid, X.I_BIRTH)\n",
         "        pass\n",
         "unique",
     ),

@@ -364,16 +364,16 @@ def synced_writes() -> None:
     from tests.files import test_synced_writes as tests
 
     with tempfile.TemporaryDirectory() as folder:
-        tests.check_bytes_reach_the_real_disk(Path(folder))
+        tests.test_bytes_reach_the_real_disk(Path(folder))
     with tempfile.TemporaryDirectory() as folder:
-        tests.check_errors_of_real_calls(Path(folder))
+        tests.test_errors_of_real_calls_are_those_of_their_step(Path(folder))
     with tempfile.TemporaryDirectory() as folder:
-        tests.check_interrupted_anywhere(Path(folder))
+        tests.test_signal_around_a_failed_sync_does_not_lose_it(Path(folder))
     for short in (0, 7, 4_095):
-        tests.check_short_write(short)
+        tests.test_short_write_is_completed_and_synced(short)
     for number in (errno.EIO, errno.ENOSPC):
-        tests.check_failed_write(number)
-        tests.check_failed_sync(number)
+        tests.test_failed_write_ends_as_that_of_two_calls(number)
+        tests.test_failed_sync_ends_as_that_of_two_calls_and_is_never_repeated(number)
 
 
 def sealing() -> None:

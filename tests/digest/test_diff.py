@@ -46,8 +46,6 @@ def test_one_bit_of_one_column_of_one_row_of_100_000_is_found_exactly():
     ]
     (table,) = report["tables"]
     assert (table["by"], table["changed"], table["only_a"], table["only_b"]) == ("key", 1, 0, 0)
-    a.close()
-    b.close()
 
 
 def test_backup_is_compared_by_rowid_and_only_pages_that_differ_are_read_again():
@@ -68,7 +66,6 @@ def test_backup_is_compared_by_rowid_and_only_pages_that_differ_are_read_again()
     assert tm.diff(a, backup_side(place))["is_equal"]
     between = tm.diff(backup_side(place, 1), backup_side(place, 2))
     assert {each[0] for each in found(between)} == {7, 40_000, 50_001}
-    a.close()
 
 
 @pytest.mark.parametrize("by", ["key", "rowid", None])
@@ -97,7 +94,6 @@ def test_random_differences_of_random_stores_are_those_of_a_naive_comparison(see
     assert table["differing"] == len({each[0] for each in wanted})
     back = tm.diff(backup_side(place), a, by=by, limit=None)
     assert found(back) == {(key, column, y, x) for key, column, x, y in wanted}
-    a.close()
 
 
 @pytest.mark.parametrize("seed", [3, *fresh_seeds(3)])
@@ -113,8 +109,6 @@ def test_rows_at_other_rowids_are_no_difference_by_rowid_either(seed, small):
         assert report["is_equal"], report["differences"][:3]
     b["d.t"].update(5, {"number": -1})
     assert found(tm.diff(a, b, by="rowid")) == {(5, "number", "5", "-1")}
-    a.close()
-    b.close()
 
 
 def test_store_that_has_little_in_common_with_its_backup_is_compared_by_key(monkeypatch):
@@ -128,7 +122,6 @@ def test_store_that_has_little_in_common_with_its_backup_is_compared_by_key(monk
     (table,) = report["tables"]
     assert (table["by"], table["changed"], table["only_b"]) == ("key", 19_999, 1)
     assert {each["column"] for each in report["differences"]} == {None, "number"}
-    a.close()
 
 
 def test_comparison_that_writers_outrun_ends_with_an_error():
@@ -147,8 +140,6 @@ def test_comparison_that_writers_outrun_ends_with_an_error():
     with pytest.raises(tm.SnapshotTooOld):
         tm.diff(a, b, progress=progress)
     assert a.status()["snapshots"]["open"] == 0
-    a.close()
-    b.close()
 
 
 def test_values_exchanged_between_rows_and_columns_do_not_cancel_out():
@@ -158,8 +149,6 @@ def test_values_exchanged_between_rows_and_columns_do_not_cancel_out():
     assert {each[:2] for each in found(tm.diff(a, b))} == {(1, "x"), (1, "y"), (2, "x"), (2, "y")}
     c = store([(1, 20, 10), (2, 40, 30), (3, 5, 5)], columns=columns)
     assert {each[:2] for each in found(tm.diff(a, c))} == {(1, "x"), (1, "y"), (2, "x"), (2, "y")}
-    for db in (a, b, c):
-        db.close()
 
 
 def test_floats_are_compared_by_their_bits():
@@ -168,8 +157,6 @@ def test_floats_are_compared_by_their_bits():
     a = store([(1, 0.0, 1.5), (2, nan, nan), (3, 1.0, 0.0)], columns=columns)
     b = store([(1, -0.0, 1.5), (2, nan, nan), (3, 1.0, 0.0)], columns=columns)
     assert found(tm.diff(a, b)) == {(1, "x", "0.0", "-0.0")}
-    a.close()
-    b.close()
 
 
 def test_limit_ends_the_comparison_and_says_so():
@@ -180,8 +167,6 @@ def test_limit_ends_the_comparison_and_says_so():
     whole = tm.diff(a, b, limit=None)
     assert whole["is_complete"] and len({each["key"] for each in whole["differences"]}) == 5_000
     assert tm.diff(a, b, limit=5_000)["is_complete"]
-    a.close()
-    b.close()
 
 
 # --- disk columns, views, paths -------------------------------------------------------------------
@@ -197,8 +182,6 @@ def test_disk_columns_are_compared_with_those_of_backups_and_of_memory():
     assert found(tm.diff(a, backup_side(place))) == found(tm.diff(a, in_memory)) == wanted
     take(a, place, incremental=True)
     assert tm.diff(a, backup_side(place))["is_equal"]
-    a.close()
-    in_memory.close()
 
 
 def test_columns_added_after_a_backup_read_as_their_default_in_older_levels():
@@ -215,7 +198,6 @@ def test_columns_added_after_a_backup_read_as_their_default_in_older_levels():
         ("late", "column is missing", None)
     ]
     assert not report["is_equal"] and not report["differences"]
-    a.close()
 
 
 def test_paths_of_stores_and_backups_are_compared(tmp_path):
@@ -252,7 +234,6 @@ def test_what_is_no_copy_is_refused(tmp_path):
         tm.diff(a, a, ["d.other"])
     with pytest.raises(tm.Rejected, match="fragments"):
         tm.diff(a, store(fragments=2), by="rowid")
-    a.close()
 
 
 def test_damaged_side_ends_with_the_error_and_never_with_equal():
@@ -271,7 +252,6 @@ def test_damaged_side_ends_with_the_error_and_never_with_equal():
             tm.diff(a, backup_side(place))
         place.pwrite(file, at, before)
     assert tm.diff(a, backup_side(place))["is_equal"]
-    a.close()
 
 
 # --- definitions ----------------------------------------------------------------------------------
@@ -300,8 +280,6 @@ def test_differences_of_definitions_are_reported_and_the_rest_is_compared():
     }
     assert found(report) == {(2, "name", "'y'", "'z'")}
     assert [each["name"] for each in report["tables"]] == ["d.t"]
-    a.close()
-    b.close()
 
 
 def test_tables_of_the_system_are_compared_only_by_name():
@@ -310,8 +288,6 @@ def test_tables_of_the_system_are_compared_only_by_name():
     a["mysql.ndb_apply_status"].write((9, 5, "", 0, 0))
     assert tm.diff(a, b)["is_equal"]
     assert not tm.diff(a, b, ["mysql.ndb_apply_status"])["is_equal"]
-    a.close()
-    b.close()
 
 
 # --- beside writers, and after replication --------------------------------------------------------
@@ -339,8 +315,6 @@ def test_comparison_during_writes_shows_each_side_at_one_epoch():
             assert sum(each["a"] - each["b"] for each in report["differences"]) == 0
         assert tm.diff(before, b)["is_equal"]
     assert report["differences"]
-    a.close()
-    b.close()
 
 
 def test_sites_are_equal_after_replication_and_a_change_outside_it_is_found_and_repaired():
@@ -368,5 +342,3 @@ def test_sites_are_equal_after_replication_and_a_change_outside_it_is_found_and_
     done = tm.repair(a, b, side="a")
     assert (done["inserted"], done["updated"], done["deleted"], done["skipped"]) == (0, 1, 1, 0)
     assert tm.diff(a, b)["is_equal"]
-    a.close()
-    b.close()

@@ -36,8 +36,6 @@ def test_repaired_side_is_what_the_other_one_says(seed, side):
         0,
     ]
     assert tm.diff(a, b)["is_equal"]
-    a.close()
-    b.close()
 
 
 def test_store_is_repaired_from_its_backup_with_disk_columns():
@@ -56,7 +54,6 @@ def test_store_is_repaired_from_its_backup_with_disk_columns():
     report = tm.repair(backup_side(place), a, side="a")
     assert (report["updated"], report["inserted"]) == (2, 1)
     assert rows_in(a) == was
-    a.close()
 
 
 def test_rows_changed_since_they_were_compared_are_left_alone(monkeypatch):
@@ -77,8 +74,6 @@ def test_rows_changed_since_they_were_compared_are_left_alone(monkeypatch):
     assert (report["updated"], report["deleted"], report["inserted"], report["skipped"]) == (8, 1, 0, 3)
     assert b["d.t"][3].number == 333 and b["d.t"][11].number == 111 and b["d.t"][0] == row_of(0, 99)
     assert 10 not in b["d.t"] and tuple(b["d.t"][4]) == row_of(4)
-    a.close()
-    b.close()
 
 
 def test_definitions_are_not_repaired_and_columns_of_the_repaired_side_stay():
@@ -89,8 +84,6 @@ def test_definitions_are_not_repaired_and_columns_of_the_repaired_side_stay():
     assert {(each["table"], each["column"]) for each in report["schema"]} == {("d.only", None), ("d.t", "own")}
     assert [tuple(row) for row in sorted(b["d.t"].scan())] == [(*row_of(1), "mine"), (*row_of(2), "new")]
     assert b.tables() == ["d.t"]
-    a.close()
-    b.close()
 
 
 def test_only_an_open_store_is_repaired():
@@ -107,4 +100,3 @@ def test_only_an_open_store_is_repaired():
         a["d.t"].delete(1)
         assert tm.repair(snapshot, a, side="a")["inserted"] == 1
     assert 1 in a["d.t"]
-    a.close()

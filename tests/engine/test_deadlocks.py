@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -15,13 +14,6 @@ from tests.elsewhere import at_once
 from tests.engine.stage import LONG_MS, NAME, Actor, Stage
 from tests.store.trouble import promises
 from tidemark.engine.base.errors import IoFailed
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    made = Stage(LONG_MS)
-    yield made
-    made.close()
 
 
 def finish(stage: Stage, actors: list[Actor], futures: list[Any]) -> list[int]:
@@ -99,22 +91,6 @@ def test_wait_that_closes_two_cycles_finds_a_victim_in_each(stage: Stage) -> Non
     futures[2].result(timeout=100)
     actors[2].commit()
     assert stage.db.parts.store.locks.counters()["timeouts"] == 0
-
-
-def test_lock_wait_too_long_rolls_back_and_frees_its_locks() -> None:
-    stage = Stage(30)
-    holder, waiter = stage.actors_in_order(2)
-    holder.change(1, 1)
-    waiter.change(2, 2)
-    waiter.read(3, "shared")
-    with pytest.raises(tm.LockTimeout):
-        waiter.change(1, 2)
-    stage.table.update(2, {"value": 7})
-    stage.table.update(3, {"value": 7})
-    holder.commit()
-    assert [stage.table[key].value for key in (1, 2, 3)] == [1, 7, 7]
-    assert set(promises(stage.db).values()) == {0}
-    stage.close()
 
 
 def test_lock_wait_is_cut_by_close(stage: Stage) -> None:

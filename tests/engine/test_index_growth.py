@@ -6,7 +6,6 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import pytest
 
 import tidemark as tm
 from tests.engine.arena_check import ArenaCheck
@@ -16,7 +15,7 @@ from tests.store.support import open_memory
 from tidemark.engine.jit.kernel import kernel
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
-from tidemark.engine.memory.arena_layout import OK, ST_MEMORY
+from tidemark.engine.memory.arena_layout import OK
 from tidemark.engine.rows.primary_kernels import index_insert
 
 
@@ -111,10 +110,3 @@ def test_refused_memory_at_any_step_of_growth_loses_no_entry() -> None:
         assert index.entries() == Counter(tags), f"take {nth} of {takes}"
         index.db.parts.store.users.dropped.clear()
     assert refused >= 10
-
-
-@pytest.mark.parametrize("status", [OK, ST_MEMORY])
-def test_statuses_that_the_kernel_above_distinguishes(status: int) -> None:
-    index = Index()
-    refuse(index.arena, requests(index.arena) + 1 if status == ST_MEMORY else 0)
-    assert index.add([1]) == (status == OK)

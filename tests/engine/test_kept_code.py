@@ -122,14 +122,6 @@ def test_processes_that_begin_at_once_share_what_they_keep(tmp_path: Path) -> No
     assert not list(place.rglob("*.new"))
 
 
-def _cut(key: Path) -> None:
-    key.write_bytes(key.read_bytes()[:-1])
-
-
-def _lengthen(key: Path) -> None:
-    key.write_bytes(key.read_bytes() + b"x")
-
-
 def _replace_by_link(key: Path) -> None:
     key.rename(key.with_name("elsewhere"))
     key.symlink_to("elsewhere")
@@ -140,21 +132,17 @@ def _replace_by_folder(key: Path) -> None:
     key.mkdir()
 
 
-def _give_away(key: Path) -> None:
-    os.chown(key, STRANGER, STRANGER)
-
-
 @pytest.mark.parametrize(
     "harm",
     [
         Path.unlink,
         lambda key: key.write_bytes(b""),
-        _cut,
-        _lengthen,
+        lambda key: key.write_bytes(key.read_bytes()[:-1]),
+        lambda key: key.write_bytes(key.read_bytes() + b"x"),
         lambda key: key.chmod(0o640),
         lambda key: key.chmod(0o602),
         _replace_by_link,
-        pytest.param(_give_away, marks=needs_root),
+        pytest.param(lambda key: os.chown(key, STRANGER, STRANGER), marks=needs_root),
     ],
     ids=["gone", "empty", "cut", "longer", "group", "others", "link", "given away"],
 )

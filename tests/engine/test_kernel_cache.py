@@ -6,15 +6,14 @@ import hmac
 import os
 import pickle
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.elsewhere import ROOT, python
 from tests.other_user import STRANGER, needs_root
 
-ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import numpy as np
 from tidemark.engine.jit.kernel import REGISTRY
@@ -33,14 +32,8 @@ print(rtsys._init, "_dispatcher" in vars(checksums_kernels.rotate))
 
 def run(cache: Path, root: Path = ROOT, program: str = PROGRAM) -> tuple[list[str], str]:
     """Output lines and messages of a process that uses one kernel of the installation in `root`."""
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root), "TIDEMARK_CACHE": str(cache)},
-    )
+    done = python("-c", program, root=root, TIDEMARK_CACHE=cache)
+    assert done.returncode == 0, done.stderr
     return done.stdout.split(), done.stderr
 
 
@@ -141,8 +134,7 @@ def test_helper_called_with_constants_is_compiled_once() -> None:
         "dispatcher._compiler.compile(*__import__('numba').core.sigutils.normalize_signature(signature))\n"
         "print(len(checksums.rotate.overloads), len(checksums.round64.overloads))\n"
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
+    done = python("-c", program)
     assert done.stdout.split() == ["1", "1"], done.stderr
 
 
@@ -191,7 +183,25 @@ def test_two_threads_that_first_call_a_kernel_at_once_have_one_type(tmp_path: Pa
     arrays of the other.
     """
     (tmp_path / "first_calls.py").write_text(FIRST_CALLS)
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_CACHE": str(tmp_path / "kept")}
-    command = [sys.executable, str(tmp_path / "first_calls.py")]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    done = python(str(tmp_path / "first_calls.py"), TIDEMARK_CACHE=tmp_path / "kept")
     assert done.stdout.split("\n")[0] == "[1, 1, 1]", done.stdout + done.stderr
+
+
+WITHOUT_ROOM = """
+import resource
+import numpy as np
+from tidemark.engine.sealed.checksums_kernels import xxh3_merge, xxh64_words
+resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+words = np.arange(4, dtype=np.int64)
+print(xxh64_words(words, 0, 4, 42), xxh64_words(words, 0, 4, 42))
+xxh3_merge(np.arange(16, dtype=np.int64), 4)
+"""
+
+
+def test_kernel_runs_whose_code_cannot_be_kept_and_that_is_said_once(tmp_path: Path) -> None:
+    """Story: a task of a restore on a full disk ended in numba's OSError (EFBIG, in another place ENOSPC): it was the
+    first to call a kernel, and the file of its compiled code could not be written.
+    """
+    values, message = run(tmp_path, program=WITHOUT_ROOM)
+    assert len(set(values)) == 1 and message.count("cannot be kept") == 1
+    assert not list(tmp_path.rglob("*.nbc"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
-import subprocess
 import sys
 
 import numpy as np
 import pytest
 
+from tests.elsewhere import python
 from tests.engine.hostile_keys import colliding_words
 from tests.naive.sip_hash import keyed_hash, siphash13
 from tidemark.engine.memory.arena_layout import TAG_MASK
@@ -21,14 +20,7 @@ HASHES = "print(*[hash(bytes(range(count))) for count in range(1, 40)])"
 
 @pytest.mark.skipif(sys.hash_info.algorithm != "siphash13", reason="this Python hashes bytes in another way")
 def test_twin_equals_the_hash_of_bytes_of_cpython_without_a_key() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", HASHES],
-        env={**os.environ, "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=True,
-    )
+    done = python("-c", HASHES, PYTHONHASHSEED=0)
     assert [int(each) % 2**64 for each in done.stdout.split()] == [
         siphash13(bytes(range(count)), 0, 0) for count in range(1, 40)
     ]

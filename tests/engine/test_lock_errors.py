@@ -9,7 +9,7 @@ import pytest
 
 import tidemark as tm
 from tests.elsewhere import OWN_LOCK, elsewhere
-from tests.engine.stage import LONG_MS, NAME, Stage
+from tests.engine.stage import NAME, Stage
 from tests.store.support import SMALL
 from tidemark.database import Database
 from tidemark.engine.base.clock import ManualClock
@@ -110,11 +110,10 @@ def test_of_several_that_share_a_row_the_one_with_the_oldest_lock_is_named(timed
 
 
 @pytest.mark.parametrize("last", ["victim", "survivor"])
-def test_victim_of_a_deadlock_reads_the_same_whichever_thread_finds_it(last: str) -> None:
+def test_victim_of_a_deadlock_reads_the_same_whichever_thread_finds_it(stage: Stage, last: str) -> None:
     """Story: the victim had one text if its own wait closed the circle and another if that of the survivor did. The
     page of errors is made from such a race, and differed from run to run.
     """
-    stage = Stage(LONG_MS)
     old, young = stage.actors_in_order(2)
     old.change(1, 1)
     young.change(2, 1)
@@ -136,15 +135,15 @@ def test_victim_of_a_deadlock_reads_the_same_whichever_thread_finds_it(last: str
         f" {old.txn.txid:#x} holds; this transaction was rolled back, run it again"
     )
     old.commit()
-    stage.close()
 
 
 @pytest.mark.parametrize("how", ["shared", "exclusive"])
-def test_thread_that_would_wait_for_itself_is_refused_at_once_and_its_transactions_continue(how: str) -> None:
+def test_thread_that_would_wait_for_itself_is_refused_at_once_and_its_transactions_continue(
+    stage: Stage, how: str
+) -> None:
     """Story: a thread that met a lock of another transaction of its own waited for the whole timeout, and the error
     did not say that no other thread was concerned.
     """
-    stage = Stage(LONG_MS)
     with stage.db.transaction() as first, stage.db.transaction() as second:
         first.get(NAME, 1, lock=how)
         second.update(NAME, 2, {"value": 5})
@@ -158,4 +157,3 @@ def test_thread_that_would_wait_for_itself_is_refused_at_once_and_its_transactio
         second.update(NAME, 1, {"value": 6})
     assert [stage.table[key].value for key in (1, 2, 3)] == [6, 5, 0]
     assert stage.db.parts.store.locks.counters()["waits"] == 0
-    stage.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,22 +13,6 @@ from tests.elsewhere import OWN_LOCK
 from tests.engine.stage import LONG_MS, NAME, Stage
 from tests.store.trouble import promises
 from tidemark.engine.memory.arena_layout import X_OPS
-
-
-@pytest.fixture
-def stage() -> Iterator[Stage]:
-    made = Stage(LONG_MS)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def impatient() -> Iterator[Stage]:
-    """Waits are never granted: a lock in the way is LockTimeout at once."""
-    made = Stage(0)
-    yield made
-    made.close()
-
 
 TAKES: dict[str, Callable[[Any], object]] = {
     "shared": lambda txn: txn.get(NAME, 1, lock="shared"),

@@ -196,26 +196,21 @@ def test_thread_ends_with_a_call_that_fails(begun: list[Words]) -> None:
         assert [row.id for row in table.scan()] == [2_999]
 
 
-def test_no_room_for_a_thread_changes_nothing(begun: list[Words], monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(run: Any, arguments: Any) -> int:
-        raise RuntimeError("can't start new thread")
-
-    with open_memory() as db:
-        table = db.create_table("t", COLUMNS, "id")
-        monkeypatch.setattr(touched, "start_new_thread", refuse)
-        assert table.insert_many(rows(0, 3_000)) == 3_000
-    assert not begun
-
-
-def test_no_memory_in_the_thread_changes_nothing(begun: list[Words], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("name", "error"), [("start_new_thread", RuntimeError("can't start new thread")), ("touch_ahead", MemoryError())]
+)
+def test_no_room_for_a_thread_or_in_it_changes_nothing(
+    begun: list[Words], monkeypatch: pytest.MonkeyPatch, name: str, error: Exception
+) -> None:
     def refuse(*arguments: Any) -> int:
-        raise MemoryError
+        raise error
 
-    monkeypatch.setattr(touched, "touch_ahead", refuse)
+    monkeypatch.setattr(touched, name, refuse)
     with open_memory() as db:
         table = db.create_table("t", COLUMNS, "id")
         assert table.insert_many(rows(0, 3_000)) == 3_000
         assert table.get(2_999).a == 7 * 2_999
+    assert bool(begun) == (name == "touch_ahead")
 
 
 def test_store_is_closed_while_the_thread_works(begun: list[Words]) -> None:

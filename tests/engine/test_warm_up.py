@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,12 +11,12 @@ import pytest
 
 import tidemark as tm
 from tests.cli.support import run
+from tests.elsewhere import python
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.jit import kernel
 from tidemark.engine.jit.compiling import CLEAR, Compiling
 from tidemark.engine.jit.kernel import is_kernels
 
-ROOT = Path(__file__).resolve().parents[2]
 # The kernels of one module, for there are hundreds; the processes that compile take the same.
 FEW = """
 import sys
@@ -35,8 +33,7 @@ print(first == declared, first > 2, tm.warmup(2), kernel.not_kept())
 
 
 def test_all_kernels_are_compiled_once_and_that_is_said(tmp_path: Path) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_CACHE": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", FEW], capture_output=True, text=True, env=environment)
+    done = python("-c", FEW, TIDEMARK_CACHE=tmp_path)
     assert done.stdout.split() == ["True", "True", "0", "[]"], done.stderr
     first, *_ = done.stderr.splitlines()
     assert " left, about " in first and "by 2 processes" in first and str(tmp_path) in first
@@ -55,8 +52,7 @@ def test_processes_that_start_at_different_places_share_the_work(monkeypatch: py
 
 def test_cache_that_cannot_be_written_is_an_error_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "kernels").write_text("no folder")
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TIDEMARK_CACHE": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", FEW], capture_output=True, text=True, env=environment)
+    done = python("-c", FEW, TIDEMARK_CACHE=tmp_path)
     assert "Rejected: compiled code cannot be kept" in done.stderr and "TIDEMARK_CACHE" in done.stderr
 
 
@@ -111,8 +107,6 @@ def test_terminal_has_a_bar_that_is_taken_away(
 
 def test_no_kernel_calls_another() -> None:
     """The code that is kept has nothing from which another function could inline it."""
-    from tidemark.engine.jit import kernel
-
     kernel.import_all()
     for name, (dispatcher, _) in kernel.REGISTRY.items():
         if is_kernels(name.rpartition(".")[0]):

@@ -188,10 +188,7 @@ def test_a_snapshot_of_a_client_that_its_process_has_dropped_says_so(faces: Face
 
 @pytest.mark.parametrize("face", SCANS)
 def test_a_scan_answers_the_same_on_every_face(faces: Faces, face: str) -> None:
-    kind = {"scan": "table", "remote scan": "remote table", "awaited scan": "awaited table"}
-    kind |= {"read-only scan": "read-only table", "snapshot scan": "snapshot table"}
-    kind |= {"remote snapshot scan": "remote snapshot table"}
-    with faces.face(kind[face]) as table:
+    with faces.face(face.replace("scan", "table")) as table:
 
         def ask(name: str, *arguments: Any, **named: Any) -> Any:
             return getattr(Calls(faces, table.scan(where=tm.col("id") < 3)), name)(*arguments, **named)

@@ -231,11 +231,6 @@ def test_directory_any_user_may_write_is_reported_once_it_is_taken(
         assert ("chmod o-w" in caplog.text) is is_warned, oct(mode)
 
 
-def _opened(path: Path, flags: int) -> str:
-    os.close(os.open(path, flags))
-    return "opened"
-
-
 @needs_root
 def test_another_user_can_neither_read_nor_write_a_store_nor_ask_its_owner() -> None:
     """Story: with umask 0 a child of another user read the rows out of the files, and had the store backed up into a
@@ -272,7 +267,8 @@ def test_another_user_can_neither_read_nor_write_a_store_nor_ask_its_owner() -> 
 
 def _tried(path: Path, flags: int) -> str:
     try:
-        return _opened(path, flags)
+        os.close(os.open(path, flags))
+        return "opened"
     except OSError as error:
         return type(error).__name__
 

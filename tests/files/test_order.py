@@ -18,6 +18,7 @@ from tidemark.recovery.crash_harness.disks import FaultFiles, MemoryFiles, Order
 FILE_BYTES = 4 * 4096
 FILES = 2
 CAPACITY = FILES * FILE_BYTES
+NOT_DURABLE = [{"sync": False}, {"entry": False}]
 
 
 class Run:
@@ -114,13 +115,9 @@ def test_right_run_over_several_laps_passes(run: Run) -> None:
     run.files.close_all()
 
 
-def test_control_before_data_content_is_durable_is_caught(run: Run) -> None:
-    run.write_data(1, sync=False)
-    violation("O1", lambda: run.write_control(1))
-
-
-def test_control_before_data_entry_is_durable_is_caught(run: Run) -> None:
-    run.write_data(1, entry=False)
+@pytest.mark.parametrize("durable", NOT_DURABLE, ids=str)
+def test_control_before_data_content_or_entry_is_durable_is_caught(run: Run, durable: dict[str, bool]) -> None:
+    run.write_data(1, **durable)
     violation("O1", lambda: run.write_control(1))
 
 
@@ -149,21 +146,15 @@ def test_data_in_directory_without_durable_entry_is_caught() -> None:
     violation("O1", lambda: files.pwrite(control, 0, b"control"))
 
 
-@pytest.mark.parametrize("durable", [{"sync": False}, {"entry": False}], ids=str)
+@pytest.mark.parametrize("durable", [None, *NOT_DURABLE], ids=str)
 @pytest.mark.parametrize("name", ["lcp/control-1", "lcp/1-3-0.data"])
-def test_old_checkpoint_removed_before_new_control_is_durable_is_caught(
-    run: Run, durable: dict[str, bool], name: str
+def test_old_checkpoint_removed_before_new_control_is_there_and_durable_is_caught(
+    run: Run, durable: dict[str, bool] | None, name: str
 ) -> None:
     run.checkpoint(1)
     run.write_data(2)
-    run.write_control(2, **durable)
-    violation("O2", lambda: run.files.unlink(name))
-
-
-@pytest.mark.parametrize("name", ["lcp/control-1", "lcp/1-3-0.data"])
-def test_only_checkpoint_removed_is_caught(run: Run, name: str) -> None:
-    run.checkpoint(1)
-    run.write_data(2)
+    if durable is not None:
+        run.write_control(2, **durable)
     violation("O2", lambda: run.files.unlink(name))
 
 

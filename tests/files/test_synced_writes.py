@@ -82,9 +82,9 @@ def opened(files: CheckedFiles) -> File:
     return file
 
 
-def check_bytes_reach_the_real_disk(place: Path) -> None:
+def test_bytes_reach_the_real_disk(tmp_path: Path) -> None:
     rng = random.Random(fresh_seeds(1)[0])
-    with locked(place) as files, PosixFiles(place) as twin:  # the second is not locked: it makes the two calls
+    with locked(tmp_path) as files, PosixFiles(tmp_path) as twin:  # the second is not locked: it makes the two calls
         mine, other = files.create("a", 1 << 17), twin.create("b", 1 << 17)
         for _ in range(40):
             words = np.frombuffer(rng.randbytes(8 * rng.randrange(1, 4_000)), np.int64)
@@ -96,14 +96,10 @@ def check_bytes_reach_the_real_disk(place: Path) -> None:
         assert files.pread(mine, 0, 1 << 18) == twin.pread(other, 0, 1 << 18)
 
 
-def test_bytes_reach_the_real_disk(tmp_path: Path) -> None:
-    check_bytes_reach_the_real_disk(tmp_path)
-
-
-def check_errors_of_real_calls(place: Path) -> None:
+def test_errors_of_real_calls_are_those_of_their_step(tmp_path: Path) -> None:
     """The kernel's own errors, of descriptors whose writes or syncs fail."""
     for device, wanted in (("/dev/full", StorageFull), ("/dev/null", SyncFailed), ("", IoFailed)):
-        with locked(place) as files:
+        with locked(tmp_path) as files:
             number = os.open(device, os.O_WRONLY) if device else 1 << 20
             file = File(number, "redo/0000.redo", True)
             with pytest.raises(wanted) as raised:
@@ -119,20 +115,12 @@ def check_errors_of_real_calls(place: Path) -> None:
                 os.close(number)
 
 
-def test_errors_of_real_calls_are_those_of_their_step(tmp_path: Path) -> None:
-    check_errors_of_real_calls(tmp_path)
-
-
 WRITE_ERRORS = [errno.EIO, errno.EROFS, errno.EACCES, errno.EBADF, *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG)]
 SYNC_ERRORS = [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EAGAIN]
 
 
 @pytest.mark.parametrize("number", WRITE_ERRORS, ids=errno.errorcode.get)
 def test_failed_write_ends_as_that_of_two_calls(number: int) -> None:
-    check_failed_write(number)
-
-
-def check_failed_write(number: int) -> None:
     files = MemoryFiles()
     file = opened(files)
     steps = Steps(files, write=number)
@@ -143,10 +131,6 @@ def check_failed_write(number: int) -> None:
 
 @pytest.mark.parametrize("number", SYNC_ERRORS, ids=errno.errorcode.get)
 def test_failed_sync_ends_as_that_of_two_calls_and_is_never_repeated(number: int) -> None:
-    check_failed_sync(number)
-
-
-def check_failed_sync(number: int) -> None:
     files = TraceFiles(MemoryFiles())
     file = opened(files)
     steps = Steps(files, sync=number)
@@ -165,10 +149,6 @@ def check_failed_sync(number: int) -> None:
 
 @pytest.mark.parametrize("short", [0, 1, 7, 512, 4_095])
 def test_short_write_is_completed_and_synced(short: int) -> None:
-    check_short_write(short)
-
-
-def check_short_write(short: int) -> None:
     files = MemoryFiles()
     file = opened(files)
     Steps(files, short=short)
@@ -188,11 +168,11 @@ def test_call_that_a_signal_interrupts_is_repeated(step: str) -> None:
     assert files.failure.first is None and file.writes == file.synced
 
 
-def check_interrupted_anywhere(place: Path) -> None:
-    """A signal at any point around a sync that fails does not lose its failure (F33)."""
+def test_signal_around_a_failed_sync_does_not_lose_it(tmp_path: Path) -> None:
+    """At any point (F33)."""
     nth, points = -1, 2
     while nth <= points:
-        with locked(place) as files:
+        with locked(tmp_path) as files:
             number = os.open("/dev/null", os.O_WRONLY)
             file = File(number, "redo/0000.redo", True)
 
@@ -209,10 +189,6 @@ def check_interrupted_anywhere(place: Path) -> None:
             nth, points = 0, point.count
             assert points >= 2
         nth += 1
-
-
-def test_signal_around_a_failed_sync_does_not_lose_it(tmp_path: Path) -> None:
-    check_interrupted_anywhere(tmp_path)
 
 
 def test_doubles_see_the_write_and_the_sync_alone() -> None:

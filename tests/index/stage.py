@@ -148,9 +148,6 @@ class Stage:
         counters = self.index.counters()
         return counters["leaves"] + counters["inner_nodes"] + counters["free_blocks"]
 
-    def close(self) -> None:
-        self.db.close()
-
 
 def numpy_random(seed: int) -> np.random.Generator:
     print(f"seed {seed}")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import pytest
 
 import tidemark as tm
 from tests.engine.arena_check import check_arena
@@ -98,38 +101,41 @@ class Indexed(RandomWork):
         by_name = {column.name: (column, value) for column, value in zip(self.columns, row, strict=True)}
         return tuple(order_of(*by_name[each]) for each in INDEXES[name])
 
-    def verify_order(self, rows: dict[int, tuple[Any, ...]], txn: Any = None) -> None:
-        """Whole scans, ranges and prefixes by every index, in both directions, against the sorted dict."""
-        for index in self.db.indexes(NAME):
-            name = index["name"]
-            first = next(column for column in self.columns if column.name == INDEXES[name][0])
-            place = self.columns.index(first)
-            reverse = self.rng.random() < 0.5
-            self.compare(name, rows, txn, {"reverse": reverse})
-            low, high = (self.value(first.name) for _ in range(2))
-            if low is not None and high is not None:
-                low_order, high_order = order_of(first, low), order_of(first, high)
-                chosen = {k: r for k, r in rows.items() if low_order <= order_of(first, r[place]) < high_order}
-                self.compare(name, chosen, txn, {"lower": low, "upper": (high,), "reverse": not reverse})
-            chosen = {k: r for k, r in rows.items() if r[place] == low}
-            self.compare(name, chosen, txn, {"prefix": (low,), "reverse": reverse})
-            if isinstance(low, str):
-                chosen = {k: r for k, r in rows.items() if r[place] is not None and r[place].startswith(low)}
-                self.compare(name, chosen, txn, {"prefix": low})
+    def ranges(self, name: str, rows: Rows) -> Iterator[tuple[dict[str, Any], Rows]]:
+        """A whole scan by an index, a range, and beginnings of keys, each with its rows."""
+        first = next(column for column in self.columns if column.name == INDEXES[name][0])
+        place = self.columns.index(first)
+        reverse = self.rng.random() < 0.5
+        yield {"reverse": reverse}, rows
+        low, high = (self.value(first.name) for _ in range(2))
+        if low is not None and high is not None:
+            low_order, high_order = order_of(first, low), order_of(first, high)
+            chosen = {k: r for k, r in rows.items() if low_order <= order_of(first, r[place]) < high_order}
+            yield {"lower": low, "upper": (high,), "reverse": not reverse}, chosen
+        yield {"prefix": (low,), "reverse": reverse}, {k: r for k, r in rows.items() if r[place] == low}
+        if isinstance(low, str):
+            chosen = {k: r for k, r in rows.items() if r[place] is not None and r[place].startswith(low)}
+            yield {"prefix": low}, chosen
 
-    def compare(self, name: str, rows: dict[int, tuple[Any, ...]], txn: Any, by: dict[str, Any]) -> None:
+    def verify_order(self, rows: Rows, txn: Any = None) -> None:
+        """Ranges of every index, in both directions, against the sorted dict."""
+        scan = self.db[NAME].scan if txn is None else lambda **more: txn.scan(NAME, **more)
+        for index in self.db.indexes(NAME):
+            for by, chosen in self.ranges(index["name"], rows):
+                self.compare(index["name"], chosen, scan, by)
+
+    def compare(self, name: str, rows: Rows, scan: Callable[..., Any], by: dict[str, Any]) -> None:
         wanted = sorted((self.key_of(name, row) for row in rows.values()), reverse=by.get("reverse", False))
         names = self.names
         if self.on_disk and self.rng.random() < 0.5:
             names = names[:-2]
-        call = self.db[NAME].scan if txn is None else lambda **more: txn.scan(NAME, **more)
-        found = [tuple(row) for row in call(index=name, columns=names, **by)]
+        found = [tuple(row) for row in scan(index=name, columns=names, **by)]
         assert {row[0]: row for row in found} == {k: r[: len(names)] for k, r in rows.items()}, (name, by)
         assert len(found) == len(rows), (name, by)
         assert [self.key_of(name, rows[row[0]]) for row in found] == wanted, (name, by)
         if wanted:
             limit = self.rng.randint(1, len(wanted))
-            some = [self.key_of(name, rows[row.id]) for row in call(index=name, limit=limit, columns=["id"], **by)]
+            some = [self.key_of(name, rows[row[0]]) for row in scan(index=name, limit=limit, columns=["id"], **by)]
             assert some == wanted[:limit], (name, by)
 
     def verify(self) -> None:
@@ -142,3 +148,34 @@ class Indexed(RandomWork):
             assert counters["reserved"] == 0 and counters["entries"] == len(self.rows), counters
         if isinstance(self.table.definition.partition, tm.HashPartition):
             check_arena(self.db)
+
+
+# One seed always, more of them with more steps in the soak.
+SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.soak) for seed in range(2, 12))]
+
+
+def live(store: Any, steps: int, first: Sequence[str], later: Sequence[str], dropped: str) -> None:
+    """Random transactions, while indexes come and go, beside a local checkpoint, across a restart and a crash."""
+
+    def indexes() -> list[str]:
+        return [each["name"] for each in store.db.indexes(store.name)]
+
+    store.index(*first)
+    for step in range(1, steps + 1):
+        store.transaction(looks=step % 5 == 0)
+        if step % 10 == 0:
+            store.verify()
+        if step == 10:
+            store.index(*later)
+        if step == 25:
+            store.db.checkpoint(lambda *_: store.transaction())
+        if step == 30:
+            store.db.drop_index(store.name, dropped)
+        if step == 40:
+            store.index(dropped)
+        if step in (35, 45):
+            before = indexes()
+            store.reopen() if step == 35 else store.crash()
+            assert indexes() == before and (dropped in before) == (step == 45)
+    store.verify()
+    store.db.close()

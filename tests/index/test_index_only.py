@@ -81,7 +81,6 @@ def test_entries_of_random_columns_are_what_their_rows_are(seed: int) -> None:
         assert more.explain()["access"] == "index"
         assert found.to_arrow().equals(more.to_arrow().drop_columns([tm.EPOCH]))
         assert min(more.to_arrow().column(tm.EPOCH).to_pylist()) > 0
-    db.close()
 
 
 @pytest.mark.parametrize("kind", FIXED, ids=repr)
@@ -93,7 +92,6 @@ def test_entries_of_each_type_are_what_their_rows_are(kind: Any) -> None:
     assert alone(db[NAME], ["k0"]) == is_short
     found = [stored(columns, row, ["k0"]) for row in db[NAME].scan(["k0"], index="by_k")]
     assert found == sorted(stored(columns, row, ["k0"]) for row in rows)
-    db.close()
 
 
 def test_floats_and_columns_outside_the_fixed_image_are_read_from_their_rows() -> None:
@@ -108,7 +106,6 @@ def test_floats_and_columns_outside_the_fixed_image_are_read_from_their_rows() -
         assert repr([tuple(row) for row in table.scan(names, index=name)]) == repr(expected)
     assert table.explain(["n"], index="by_f")["access"] == "index only"
     assert [row.n for row in table.scan(["n"], index="by_f")] == [-5, 1]
-    db.close()
 
 
 def test_rows_are_not_looked_at() -> None:
@@ -130,7 +127,6 @@ def test_rows_are_not_looked_at() -> None:
     for page in pages:
         mem[page * PAGE_WORDS : (page + 1) * PAGE_WORDS] = kept[page]
     assert db.check()["problems"] == []
-    db.close()
 
 
 def test_counts_of_ranges_are_what_scans_of_them_find(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,7 +171,6 @@ def test_counts_of_ranges_are_what_scans_of_them_find(monkeypatch: pytest.Monkey
         assert len(list(table.scan(["n"], index="by_n"))) == len(rows) - 5_000
     assert table.scan(index="by_n").count() == len(rows) - 5_000
     assert table.scan(index="by_n").aggregate(a=("count",), b=("count", "id")) == (len(rows) - 5_000,) * 2
-    db.close()
 
 
 def test_errors_of_conditions_name_the_key_of_the_row_though_the_index_answers_alone() -> None:
@@ -193,21 +188,3 @@ def test_errors_of_conditions_name_the_key_of_the_row_though_the_index_answers_a
         assert caught.value.key == -77
         with pytest.raises(tm.ValueOutOfRange, match="key -77"):
             table.scan(index=name).sum(tm.col("n") + 1)
-    db.close()
-
-
-def test_index_over_a_disk_column_is_refused_and_the_error_says_what_to_do() -> None:
-    db = open_memory()
-    db.create_tablespace("main", size="256 KiB", page_size="4 KiB", extent="64 KiB")
-    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32), tm.Column("cold", tm.Int32, storage="disk")]
-    table = db.create_table(NAME, columns, "id")
-    table.insert((1, 2, 3))
-    for names in ("cold", ["n", "cold"]):
-        with pytest.raises(
-            tm.SchemaInvalid, match=r"test\.t\.cold is a disk column and cannot be indexed; keep it in memory"
-        ):
-            db.create_index(NAME, "by_cold", names)
-    assert table.indexes() == []
-    db.create_index(NAME, "by_n", "n")
-    assert [tuple(row) for row in table.scan(index="by_n", where=tm.col("cold") == 3)] == [(1, 2, 3)]
-    db.close()

@@ -126,12 +126,11 @@ def test_reserved_entries_find_room_with_the_pool_empty(strategy: str, capacitie
     adversary.stage.verify()
     index.release(entries)
     assert index.counters()["reserved"] == 0
-    adversary.stage.close()
 
 
 def test_reservation_larger_than_memory_is_refused_and_changes_nothing() -> None:
     adversary = Adversary(numpy_random(1), (8, 8))
-    stage, index = adversary.stage, adversary.stage.index
+    index = adversary.stage.index
     adversary.prepare(100)
     before = index.counters()
     with pytest.raises(MemoryExhausted):
@@ -141,7 +140,6 @@ def test_reservation_larger_than_memory_is_refused_and_changes_nothing() -> None
     assert before == after
     index.reserve(ROWS)
     index.release(ROWS)
-    stage.close()
 
 
 def test_reservations_of_many_transactions_add_up_and_are_released() -> None:
@@ -164,7 +162,6 @@ def test_reservations_of_many_transactions_add_up_and_are_released() -> None:
     assert counters["leaves"] == 1 and counters["inner_nodes"] == 0 and counters["free_blocks"] <= 17
     end = free_blocks(stage.store.arena) + stage.owned_blocks()
     assert (end - start) % a.BLOCKS_PER_PAGE == 0, "blocks are only ever added by the page"
-    stage.close()
 
 
 def test_more_entries_than_reserved_are_refused_before_anything_changes() -> None:
@@ -175,4 +172,3 @@ def test_more_entries_than_reserved_are_refused_before_anything_changes() -> Non
             adversary.add(key)
     stage.indexed = {adversary.places[key]: ((1, key),) for key in adversary.held}
     stage.verify()
-    stage.close()

@@ -10,7 +10,7 @@ import pytest
 
 import tidemark as tm
 from tests.engine.arena_check import check_arena
-from tests.index.stored import INDEXES, NAME, Indexed
+from tests.index.stored import NAME, SEEDS, Indexed, live
 from tests.store.random_work import ROOM
 from tests.store.support import open_memory
 
@@ -21,40 +21,13 @@ SHAPES = {
 }
 
 
-@pytest.mark.soak
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", range(2, 12))
-def test_more_random_transactions_leave_index_scans_equal_to_the_sorted_dict(shape: str, seed: int) -> None:
-    test_random_transactions_leave_index_scans_equal_to_the_sorted_dict(shape, seed, 120)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", [1])
-def test_random_transactions_leave_index_scans_equal_to_the_sorted_dict(shape: str, seed: int, steps: int = 50) -> None:
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_transactions_leave_index_scans_equal_to_the_sorted_dict(shape: str, seed: int) -> None:
     print(f"seed {seed}")
     gc.collect()
     store = Indexed(seed, *SHAPES[shape])
-    store.index("by_owner", "by_text")
-    for step in range(1, steps + 1):
-        store.transaction(looks=step % 5 == 0)
-        if step % 25 == 0:
-            store.verify()
-        if step == 10:
-            store.index("by_n", "by_flag")
-        if step == 25:
-            store.db.checkpoint(lambda *_: store.transaction())
-        if step == 30:
-            store.db.drop_index(NAME, "by_owner")
-        if step == 35:
-            store.reopen()
-            assert [each["name"] for each in store.db.indexes(NAME)] == ["by_text", "by_n", "by_flag"]
-        if step == 40:
-            store.index("by_owner")
-        if step == 45:
-            store.crash()
-            assert {each["name"] for each in store.db.indexes(NAME)} == set(INDEXES)
-    store.verify()
-    store.db.close()
+    live(store, 50 if seed == 1 else 120, ("by_owner", "by_text"), ("by_n", "by_flag"), "by_owner")
 
 
 @pytest.mark.parametrize("on_disk", [False, True])
@@ -77,7 +50,6 @@ def test_large_commits_in_slices_maintain_every_index(on_disk: bool) -> None:
         txn.write_many(NAME, [store.row(key) for key in range(500)])
         raise ZeroDivisionError
     store.verify()
-    store.db.close()
 
 
 def test_keys_in_chained_var_parts_that_updates_keep_stay_in_order() -> None:
@@ -123,4 +95,3 @@ def test_keys_in_chained_var_parts_that_updates_keep_stay_in_order() -> None:
     assert found == sorted((row[3] is not None, row[3] or "", row[1]) for row in rows.values())
     assert db.check()["problems"] == []
     check_arena(db)
-    db.close()

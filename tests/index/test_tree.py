@@ -78,7 +78,6 @@ def test_random_history_equals_twin_after_every_step(shape: str, capacities: Any
         else:
             stage.remove(chosen, places)
         stage.verify()
-    stage.close()
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -95,7 +94,6 @@ def test_random_columns_equal_twin(seed: int) -> None:
     stage.verify()
     for _ in range(20):
         check_range(stage, random)
-    stage.close()
 
 
 def check_range(stage: Stage, random: np.random.Generator) -> None:
@@ -136,7 +134,6 @@ def test_ranges_of_every_shape_equal_twin(shape: str) -> None:
     stage.add(stage.model, places)
     for _ in range(60):
         check_range(stage, random)
-    stage.close()
 
 
 ORDERS: dict[str, Callable[[list[int], np.random.Generator], list[int]]] = {
@@ -175,7 +172,6 @@ def test_filled_and_emptied_in_any_order_is_whole_at_every_height(filling: str, 
     counters = stage.index.counters()
     assert (counters["height"], counters["leaves"], counters["inner_nodes"]) == (1, 1, 0)
     assert {1, 2, 3, 4} <= heights
-    stage.close()
 
 
 def test_ascending_keys_fill_leaves_and_a_straggler_does_not_end_that() -> None:
@@ -189,7 +185,6 @@ def test_ascending_keys_fill_leaves_and_a_straggler_does_not_end_that() -> None:
     stage.verify()
     capacity = ix.leaf_capacity(1)
     assert stage.index.counters()["leaves"] <= 6_000 // capacity + 3
-    stage.close()
 
 
 def test_the_same_entry_twice_is_skipped_and_a_missing_one_is_not_removed() -> None:
@@ -200,7 +195,6 @@ def test_the_same_entry_twice_is_skipped_and_a_missing_one_is_not_removed() -> N
     stage.remove(range(10), places)
     stage.remove(range(20), places)
     stage.verify()
-    stage.close()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -235,7 +229,6 @@ def test_scan_continues_after_its_last_entry_whatever_happened_to_the_tree(shape
         else:
             expected.reverse()
         assert [int(each) for batch in scan for each in batch] == expected
-    stage.close()
 
 
 @pytest.mark.parametrize("start", ["", "a", "abc", LONG, LONG + "1", "ab\0", "zz"])
@@ -271,7 +264,6 @@ def test_keys_that_begin_with_a_text_are_found_by_their_beginning(start: str) ->
         if row["a"] == 1 and (row["k"] or "?").startswith(start) and row["k"] is not None
     ]
     assert found == [places[row["id"]] for row in sorted(rows, key=stage.sort_key)]
-    stage.close()
 
 
 def test_keys_given_with_places_are_the_key_words_of_their_rows() -> None:
@@ -287,7 +279,6 @@ def test_keys_given_with_places_are_the_key_words_of_their_rows() -> None:
                 assert words.tolist() == stage.index.shape.encode([row[name] for name in stage.key])
                 seen += 1
         assert seen == 200
-    stage.close()
 
 
 @pytest.mark.parametrize("shape", ["one word", "three values", "long"])
@@ -301,7 +292,6 @@ def test_estimates_of_wide_ranges_are_near(shape: str) -> None:
         bounds = [target_of(stage.index, stage, twin[each][1]) for each in (one, other)]
         assert abs(stage.index.estimate(*bounds) - (other - one)) <= 1_000
     assert stage.index.estimate(stage.index.shape.above(), stage.index.shape.below()) == 0
-    stage.close()
 
 
 def target_of(index: OrderedIndex, stage: Stage, place: int) -> Any:

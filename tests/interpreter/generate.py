@@ -147,6 +147,19 @@ def stored(row_format: RowFormat, definition: TableDefinition, image: np.ndarray
     ]
 
 
+def batch_of(definition: TableDefinition, rows: list[tuple[Any, ...]]) -> tuple[np.ndarray, np.ndarray]:
+    """Rows as entries, and their offsets."""
+    row_format = RowFormat(definition)
+    pieces: list[np.ndarray] = []
+    offsets, at = [], 0
+    for row in rows:
+        image = row_format.encode_row(row)
+        pieces += [np.zeros(3, dtype=np.int64), image]
+        offsets.append(at + 3)
+        at += 3 + len(image)
+    return np.concatenate(pieces).astype(np.int64), np.array(offsets, dtype=np.int64)
+
+
 class Writer:
     """Writes one random program; keeps track of what each register holds, so that the verifier is content."""
 

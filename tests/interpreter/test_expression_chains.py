@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.interpreter.machine import like, parts_of
 from tests.interpreter.test_expressions import NAMES, TABLE, accepted, rows_of
 from tests.seeds import fresh_seeds
 from tidemark.engine.base.errors import ProgramInvalid, Rejected
@@ -58,18 +59,57 @@ def naive(node: Expression, row: dict[str, Any]) -> bool | None:
     if isinstance(node, x.Col):
         value: bool | None = row[node.name]
         return value
+    if isinstance(node, x.Like):
+        text = computed(node.inner, row)
+        return None if text is None else like(text.encode(), parts_of(node.pattern), octets=False)
     assert isinstance(node, x.Compare)
-    sides: tuple[Any, Any] = node.left, node.right
-    one, other = (each.value if isinstance(each, x.Constant) else row[each.name] for each in sides)
+    one, other = computed(node.left, row), computed(node.right, row)
     if one is None or other is None:
         return None
     verdict: bool = getattr(operator, node.condition)(one, other)
     return verdict
 
 
+def computed(node: Expression, row: dict[str, Any]) -> Any:
+    """What a value is in a row, None for NULL."""
+    if isinstance(node, x.Constant):
+        return node.value
+    if isinstance(node, x.Col):
+        return row[node.name]
+    assert isinstance(node, x.Arithmetic)
+    one, other = computed(node.left, row), computed(node.right, row)
+    if one is None or other is None:
+        return None
+    return {"+": operator.add, "-": operator.sub, "*": operator.mul}[node.operator](one, other)
+
+
 def compared(condition: str, column: Expression, value: Any) -> Expression:
     """A comparison, also with NULL: `==` and the like refuse None."""
     return x.Compare(condition, column, x.Constant(value))
+
+
+def number(r: random.Random, depth: int) -> Expression:
+    """Arithmetic that never overflows."""
+    if depth == 0 or r.random() < 0.4:
+        return col(r.choice(["a", "x", "id"]))
+    other = r.choice([2, -1, 3, 0.5]) if r.random() < 0.5 else number(r, depth - 1)
+    made: Expression = r.choice([operator.add, operator.sub, operator.mul])(number(r, depth - 1), other)
+    return made
+
+
+def single(r: random.Random) -> Expression:
+    """A comparison of numbers, a range, or a pattern."""
+    condition = r.choice(["eq", "ne", "lt", "le", "gt", "ge"])
+    pattern = "".join(r.choice("ab%_é") for _ in range(r.randint(0, 4)))
+    constant = r.choice([0, 1, -2.5, 2.5, 3, 2**70, -(2**70), 1e300])
+    made: list[Expression] = [
+        x.Compare(condition, number(r, 2), number(r, 2)),
+        compared(condition, col(r.choice(["a", "b", "x"])), constant),
+        compared(condition, col(r.choice(["s", "c"])), r.choice(["", "a", "ab", "é", "bb%"])),
+        col("b").between(r.randint(-4, 4), r.choice([0.5, 2, 3.5])),
+        col("s").like(pattern),
+    ]
+    return r.choice(made)
 
 
 def drawn(r: random.Random, depth: int) -> Expression:
@@ -85,6 +125,8 @@ def drawn(r: random.Random, depth: int) -> Expression:
             chain[at:at] = run(r)
         made: Expression = reduce(join, chain)
         return ~made if r.random() < 0.4 else made
+    if r.random() < 0.3:
+        return single(r)
     if dice < 0.6:
         return column.isin(r.sample(VALUES[name], r.randint(0, 2)) * r.randint(1, 2))
     if dice < 0.7:

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.interpreter.generate import KINDS, LONGS, Batch, definition_of
+from tests.interpreter.generate import LONGS, Batch, batch_of, definition_of
 from tests.interpreter.machine import Machine, float_sum, order
 from tests.seeds import fresh_seeds
-from tidemark.engine.base import limits
-from tidemark.engine.base.errors import LimitExceeded, ProgramInvalid, Rejected
+from tidemark.engine.base.errors import ProgramInvalid, Rejected
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.aggregates import Aggregates
 from tidemark.engine.programs.expression_programs import compile_aggregates
@@ -121,7 +120,7 @@ def test_groups_of_random_keys_and_their_aggregates_equal_those_of_plain_python(
         definition = definition_of(r)
         batch = Batch(definition, r, r.choice([1, 30, 700]))
         for _ in range(6):
-            keys = [expression_of(definition, r) for _ in range(r.choice([1, 1, 2, 3]))]
+            keys = [expression_of(definition, r) for _ in range(r.choice([1, 1, 2, 3, 9]))]
             where = col(r.choice(definition.columns).name).is_not_null() if r.random() < 0.3 else None
             try:
                 made = compile_aggregates(definition, functions_of(definition, r), where, keys)
@@ -133,41 +132,9 @@ def test_groups_of_random_keys_and_their_aggregates_equal_those_of_plain_python(
     assert compiled > 12
 
 
-def test_least_and_greatest_bytes_of_all_rows_are_those_of_one_group() -> None:
-    r = random.Random(3)
-    for _ in range(20):
-        definition = definition_of(r)
-        names = [each.name for each in definition.columns if isinstance(each.type, (t.Char, t.VarChar, t.VarBinary))]
-        if not names:
-            continue
-        batch = Batch(definition, r, 40)
-        functions = [("sum", None), ("max", names[0]), ("count", names[0]), ("min", names[0])][1:]
-        made = compile_aggregates(definition, functions)
-        running = Running(made.program)
-        running.accepted(Rows(definition), batch.entries, batch.offsets)
-        machine = Machine(made.program)
-        machine.run(batch.rows)
-        ((_, values),) = machine.groups.items()
-        wanted = [loaded(o, stored_of(machine, made.outputs, n, values[n])) for n, o in enumerate(made.outputs)]
-        assert Aggregates(made.program, made.outputs).results(running.work) == wanted
-        assert Aggregates(made.program, made.outputs).results(made.program.new_work()) == [None, 0, None]
-
-
 def table_of(*kinds: Any) -> TableDefinition:
     columns = [Column("id", t.Int64), *(Column(f"c{n}", kind) for n, kind in enumerate(kinds))]
     return TableDefinition(1, 1, "t", tuple(columns), ("id",))
-
-
-def batch_of(definition: TableDefinition, rows: list[tuple[Any, ...]]) -> tuple[np.ndarray, np.ndarray]:
-    row_format = RowFormat(definition)
-    pieces: list[np.ndarray] = []
-    offsets, at = [], 0
-    for row in rows:
-        image = row_format.encode_row(row)
-        pieces += [np.zeros(3, dtype=np.int64), image]
-        offsets.append(at + 3)
-        at += 3 + len(image)
-    return np.concatenate(pieces).astype(np.int64), np.array(offsets, dtype=np.int64)
 
 
 def test_many_groups_grow_the_memory_and_are_all_there() -> None:
@@ -187,16 +154,6 @@ def test_many_groups_grow_the_memory_and_are_all_there() -> None:
     assert sums == [sum(keys) for keys in expected.values()]
 
 
-def test_too_many_groups_are_refused_with_how_many_there_were(monkeypatch: pytest.MonkeyPatch) -> None:
-    definition = table_of()
-    entries, offsets = batch_of(definition, [(key,) for key in range(60_000)])
-    made = compile_aggregates(definition, [("count", None)], None, [Col("id")])
-    monkeypatch.setattr(limits, "GROUPS_BYTES_MAX", 2 << 20)
-    with pytest.raises(LimitExceeded, match="groups and their keys take all of 2 MiB") as caught:
-        Running(made.program).accepted(Rows(definition), entries, offsets)
-    assert 10_000 < int(str(caught.value.groups)) < 60_000
-
-
 def test_sums_of_groups_are_exact_and_decimals_keep_their_scale() -> None:
     definition = table_of(t.Int64, t.Decimal(38, 4), t.UInt64)
     most = Decimal(38, 4).loaded((10**38 - 1).to_bytes(16, "little", signed=True))
@@ -213,21 +170,6 @@ def test_sums_of_groups_are_exact_and_decimals_keep_their_scale() -> None:
     digits = str((10**38 - 1) * len(rows))
     assert str(found[1]) == f"{digits[:-4]}.{digits[-4:]}"
     assert found[3] == most and found[4] == total / len(rows)
-
-
-def test_every_type_is_a_part_of_a_key() -> None:
-    definition = table_of(*KINDS)
-    names = [f"c{number}" for number in range(len(KINDS))]
-    r = random.Random(5)
-    batch = Batch(definition, r, 300)
-    for name in names:
-        made = compile_aggregates(definition, [("count", None)], None, [Col(name)])
-        assert same(
-            found_of(made.program, made.outputs, batch, definition, 3),
-            expected_of(made.program, made.outputs, batch),
-        )
-    made = compile_aggregates(definition, [("count", None)], None, [Col(name) for name in names])
-    assert len(found_of(made.program, made.outputs, batch, definition, 3)) == 300
 
 
 CHANGES = [

@@ -18,20 +18,19 @@ import pytest
 
 import tidemark as tm
 from tests.interpreter.generate import Batch, Writer, definition_of
+from tests.interpreter.test_verifier import TABLE
 from tests.shares import few
 from tests.store.support import open_memory
 from tests.store.trouble import promises
-from tidemark.engine.base.errors import FrameRejected, ProgramInvalid, Rejected
+from tidemark.engine.base.errors import FrameRejected, ProgramInvalid
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.instruction_set import INSTRUCTIONS
 from tidemark.engine.programs.interpreter import Assembler, Program
 from tidemark.engine.programs.vm_batch_kernels import run_batch
 from tidemark.engine.queries import conditions
 from tidemark.engine.rows import columns_layout as c
-from tidemark.engine.schema import types as t
-from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.replication.calls.values import EXTENSIONS, pack, unpack
+from tidemark.replication.calls.values import EXTENSIONS, unpack
 
 GUARD = 1 << 12  # words before and after each array
 CANARY = 0x5AFE_5AFE_5AFE_5AFE
@@ -94,10 +93,13 @@ def judged(program: Program, words: Any, batch: Batch, columns: Any = None) -> s
 
 
 def test_each_word_of_a_program_made_hostile_is_refused_or_stays_inside() -> None:
+    """Or if bits of it are flipped."""
     seen: Counter[str] = Counter()
+    r = random.Random(20_261_124)
     for program, batch in programs(20_261_124, few(3, 60)):
         for at in range(program.words.size):
-            for value in HOSTILE:
+            flipped = [int(program.words[at]) ^ 1 << r.randrange(63) for _ in range(4)]
+            for value in (*HOSTILE, *flipped):
                 words = program.words.copy()
                 if words[at] != value:
                     words[at] = value
@@ -142,15 +144,6 @@ def test_columns_by_positions_that_the_table_has_not_are_refused(columns: Any) -
     good = asm.finish()
     with pytest.raises(ProgramInvalid):
         Program(TABLE, columns, good.words)
-
-
-TABLE = TableDefinition(
-    1,
-    1,
-    "t",
-    (Column("id", t.Int64), Column("n", t.Int32, True), Column("x", t.Float64), Column("u", t.UInt64, True)),
-    ("id",),
-)
 
 
 def rounds(definition: TableDefinition, count: int | None, adds: bool = False) -> Program:
@@ -268,38 +261,6 @@ def sent(name: str, version: int, columns: Any, words: Any) -> bytes:
     parts = msgpack.packb([name, version, columns, words], use_bin_type=True)
     packed: bytes = msgpack.packb(msgpack.ExtType(EXTENSIONS.index("program"), parts))
     return packed
-
-
-def test_programs_from_the_wire_are_verified_word_by_word() -> None:
-    db = stored_rows(10)
-    definition = db["test.t"].definition
-    asm = Assembler(definition)
-    asm.branch_column("gt", "n", 3, "end")
-    asm.exit_refuse()
-    asm.label("end")
-    asm.exit_ok()
-    good = asm.finish()
-    assert unpack(pack(good), lambda name: db[name].definition).words.tolist() == good.words.tolist()
-    seen: Counter[str] = Counter()
-    for at in range(good.words.size):
-        for value in HOSTILE:
-            words = good.words.copy()
-            words[at] = value
-            try:
-                program = unpack(
-                    sent("test.t", definition.version, list(good.columns), words.tobytes()),
-                    lambda name: db[name].definition,
-                )
-            except ProgramInvalid:
-                seen["refused"] += 1
-                continue
-            seen["let pass"] += 1
-            try:
-                list(db["test.t"].scan(where=program))
-            except Rejected:
-                seen["failed"] += 1
-    assert seen["refused"] > 200 and seen["let pass"] > 20, seen
-    assert len(db["test.t"]) == 10
 
 
 @pytest.mark.parametrize(

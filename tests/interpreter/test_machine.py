@@ -147,3 +147,18 @@ def test_program_over_given_addresses_judges_as_over_entries_and_memory_of_a_wro
     assert run_program(data, planes[:-1].copy(), 1, words, program.new_work()) == p.RUN_BROKEN
     assert run_program(data, planes, p.VECTOR_ROWS + 1, words, program.new_work()) == p.RUN_BROKEN
     assert run_program(data, planes, 1, words[:-4].copy(), program.new_work()) == p.RUN_BROKEN
+
+
+@pytest.mark.parametrize(("one", "other"), [(-(2**63), -(2**63)), (2**62, 2), (-(2**63), -1), (3037000500, 3037000500)])
+def test_exact_product_past_64_bits_is_an_error(one: int, other: int) -> None:
+    """Story: products were checked by dividing them again. numba tells LLVM that its products do not overflow, so LLVM
+    removed the check, and the product of the least integer with itself was 0, without an error.
+    """
+    definition = TableDefinition(1, 1, "t", (Column("id", t.Int64),), ("id",))
+    asm = Assembler(definition)
+    asm.load_const(0, one)
+    asm.load_const(1, other)
+    asm.operate("mul_exact", 0, 0, 1)
+    asm.exit_ok()
+    (result,) = check(asm.finish(), Batch(definition, random.Random(1), 1))
+    assert (result.verdict, result.code) == (p.VERDICT_ERROR, p.PE_OVERFLOW)

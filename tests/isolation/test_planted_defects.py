@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import random
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.elsewhere import python
 from tests.isolation.defects import DEFECTS, Defect
 from tests.seeds import fresh_seeds
 from tests.shares import few
 
-ROOT = Path(__file__).resolve().parents[2]
 # Each takes a process of some seconds: a run takes one, another one each time.
 DRAWN = random.Random(fresh_seeds(1)[0]).sample(DEFECTS, few(1, len(DEFECTS)))
 
@@ -24,8 +21,7 @@ DRAWN = random.Random(fresh_seeds(1)[0]).sample(DEFECTS, few(1, len(DEFECTS)))
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("defect", DRAWN, ids=lambda defect: defect.name)
 def test_planted_defect_is_seen(defect: Defect) -> None:
-    command = [sys.executable, "-m", "tests.isolation.planted", defect.name]
-    ended = subprocess.run(command, cwd=ROOT, env={**os.environ}, capture_output=True, text=True, check=False)
+    ended = python("-m", "tests.isolation.planted", defect.name)
     assert ended.returncode == 0, f"{ended.stdout[-3_000:]}{ended.stderr[-3_000:]}"
 
 

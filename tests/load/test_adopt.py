@@ -99,6 +99,12 @@ def test_snapshot_taken_before_does_not_see_the_rows() -> None:
             assert len(list(after[NAME].scan())) == 810
 
 
+def pages_of(db: Any) -> list[int]:
+    """How many pages each fragment has."""
+    mem, fragments = db.parts.store.mem, map(address_of, db[NAME].table.fragments)
+    return [int(mem[each + F_PAGES] - mem[each + F_RELEASED]) for each in fragments]
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_duplicates_are_counted_and_shown_and_nothing_happens(shape: str) -> None:
     db = new_store(**SHAPES[shape])
@@ -106,10 +112,7 @@ def test_duplicates_are_counted_and_shown_and_nothing_happens(shape: str) -> Non
     before = rows(0, 300)
     db[NAME].insert_many(before)
     want = content(db)
-    pages = [
-        int(db.parts.store.mem[address_of(f) + F_PAGES] - db.parts.store.mem[address_of(f) + F_RELEASED])
-        for f in db[NAME].table.fragments
-    ]
+    pages = pages_of(db)
     made = rows(290, 400)  # 10 keys exist
     made[200] = (10_000, "3@example.com", 1, None, None)  # this email, too
     made += [made[350], made[351]]  # and two rows occur twice
@@ -125,11 +128,7 @@ def test_duplicates_are_counted_and_shown_and_nothing_happens(shape: str) -> Non
         assert all(each["values"]["id"] for each in error.examples)
     assert content(db) == want
     sound(db)
-    after = [
-        int(db.parts.store.mem[address_of(f) + F_PAGES] - db.parts.store.mem[address_of(f) + F_RELEASED])
-        for f in db[NAME].table.fragments
-    ]
-    assert all(now - then in (0, 1) for now, then in zip(after, pages, strict=True))
+    assert all(now - then in (0, 1) for now, then in zip(pages_of(db), pages, strict=True))
     # The rows in the way can be deleted, and the same load adopted.
     assert load.abort(job, published=True, place=own_place(db))
     assert leaves(db) == []

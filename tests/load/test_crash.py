@@ -14,6 +14,7 @@ import pytest
 import tidemark as tm
 from tests.crash.programs import load_history
 from tests.load.support import NAME, batch, by_key, found, new_store, published, rows
+from tests.recovery.support import flipped
 from tests.shares import share
 from tests.store.support import open_memory
 from tidemark.engine.log.load_files import FOLDER
@@ -22,7 +23,7 @@ from tidemark.recovery.crash_harness.crash_states import crash_states
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tidemark.recovery.crash_harness.disks.order import OrderMonitor
-from tidemark.recovery.crash_harness.program import Ledger, open_simulated, whole_state
+from tidemark.recovery.crash_harness.program import Ledger, PowerOff, open_simulated, power_off, whole_state
 from tidemark.recovery.load.commit import begin
 from tidemark.recovery.load.directory import Directory
 from tidemark.recovery.places.storage import open_place
@@ -42,14 +43,6 @@ def test_program_loads_and_aborts_and_is_refused(history: type[load_history.Load
     run.run(80)
     assert min(run.loads) > 0
     assert whole_state(open_simulated(disk.kill()), ledger) == []
-
-
-class PowerOff(Exception):
-    """Power is lost at this point."""
-
-
-def off() -> None:
-    raise PowerOff
 
 
 def job_of(db: Any) -> load.LoadJob:
@@ -76,7 +69,7 @@ def test_power_lost_at_any_call_of_tasks_and_publication_leaves_a_load_or_none()
     outcomes: Counter[bool] = Counter()
     for call in range(1, calls + 1):
         inner = MemoryFiles()
-        files = FaultFiles(inner, [Rule("*", nth=call, stall=off)])
+        files = FaultFiles(inner, [Rule("*", nth=call, stall=power_off)])
         with pytest.raises(PowerOff):
             steps(files, job)
         policy = CRASH_POLICIES[call % len(CRASH_POLICIES)]
@@ -108,7 +101,7 @@ def test_load_that_is_published_is_durably_so_for_every_publisher() -> None:
     syncs: list[int] = []
     steps(FaultFiles(MemoryFiles(), [Rule("sync_directory", once=False, stall=lambda: syncs.append(1))]), job)
     with pytest.raises(PowerOff):
-        steps(FaultFiles(files, [Rule("sync_directory", nth=len(syncs), stall=off)]), job)
+        steps(FaultFiles(files, [Rule("sync_directory", nth=len(syncs), stall=power_off)]), job)
     killed = files.kill()
     assert load.publish(job, [], Directory(killed)).rows == 80
     left = Directory(killed.image(lambda piece: False))
@@ -221,7 +214,7 @@ def test_changed_byte_of_the_mark_of_an_adoption_is_never_another_outcome(monkey
     job = published(db, rows(0, 20))
     mark = job.name + ".adopting"
     with monkeypatch.context() as patch, pytest.raises(PowerOff):
-        patch.setattr("tidemark.recovery.load.adopt.sweep", lambda *_: off())
+        patch.setattr("tidemark.recovery.load.adopt.sweep", lambda *_: power_off())
         db.adopt(job)
     text = content_at(db, mark)
     assert len(found(db)) == 23  # it was adopted, and broke off before its files were removed
@@ -274,10 +267,7 @@ def test_damage_of_an_adopted_file_is_found_by_the_restart_that_needs_it() -> No
     db.adopt(published(db, rows(0, 200)))
     contents = db.parts.files.kill().snapshot()
     name = next(name for name in contents if name.endswith(".load"))
-    for wrong in (
-        contents[name][:-4_096],
-        bytes([contents[name][900] ^ 4]).join([contents[name][:900], contents[name][901:]]),
-    ):
+    for wrong in (contents[name][:-4_096], flipped(contents[name], 900, 2)):
         with pytest.raises(tm.SpoolDamaged):
             open_memory(MemoryFiles.from_snapshot({**contents, name: wrong}), data_memory="32 MiB", redo_log="16 MiB")
     assert len(found(open_memory(MemoryFiles.from_snapshot(contents), data_memory="32 MiB", redo_log="16 MiB"))) == 200

@@ -23,6 +23,7 @@ from tidemark.recovery import load
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
 from tidemark.recovery.crash_harness.disks.order import OrderMonitor
+from tidemark.recovery.crash_harness.program import PowerOff, power_off
 from tidemark.recovery.load.adopt import Adopter
 from tidemark.recovery.load.commit import FILES_MAX, begin
 from tidemark.recovery.load.directory import Directory
@@ -83,14 +84,6 @@ def test_refused_load_leaves_no_link_in_the_store(db: Any, tmp_path: Path) -> No
     assert db.adopt(job).rows == 1_000
 
 
-class PowerOff(Exception):
-    """Power is lost at this point."""
-
-
-def off() -> None:
-    raise PowerOff
-
-
 def beside(files: Any) -> tuple[Any, load.LoadJob, Directory]:
     """A store, and a published load in another folder of its disk."""
     db = new_store(files, page_buffer="256 KiB", undo_log="2 MiB", redo_log="2 MiB")
@@ -115,7 +108,7 @@ def test_power_lost_at_any_call_of_an_adoption_by_links_leaves_all_rows_or_none(
         disk = MemoryFiles()
         files = FaultFiles(OrderMonitor(disk))
         db, job, place = beside(files)
-        files.faults.add(Rule("*", nth=call, once=False, stall=off))
+        files.faults.add(Rule("*", nth=call, once=False, stall=power_off))
         files.faults.add(Rule("link", stall=lambda: outcomes.update([True])))
         with pytest.raises(PowerOff):
             Adopter(db.parts.store, files, db.parts.opened.identity).adopt(job, place)
@@ -150,7 +143,7 @@ def test_loads_of_a_directory_are_listed_and_swept(db: Any, tmp_path: Path, monk
                 txn.rollback()
         elif state == "adopted":
             with monkeypatch.context() as patch, pytest.raises(PowerOff):
-                patch.setattr("tidemark.recovery.load.adopt.sweep", lambda *_: off())
+                patch.setattr("tidemark.recovery.load.adopt.sweep", lambda *_: power_off())
                 db.adopt(job)
         elif state == "unknown":
             (jobs / f"{job.name}.adopting").write_bytes(b"7 7 damaged")

@@ -10,7 +10,9 @@ import pytest
 
 import tidemark as tm
 from tests.backup.support import Tables, archived, content, content_of, restored, take
+from tests.cli.support import flip
 from tests.load.support import NAME, ROOM, columns, found, leaves, new_store, published, rows
+from tests.recovery.support import flipped
 from tests.replication.site import epochs_in, open_site, replayed
 from tests.store.support import open_memory
 from tidemark.database import check_store
@@ -52,9 +54,8 @@ def test_damaged_load_file_in_an_archive_is_found() -> None:
     archive.copy()
     contents = place.snapshot()
     name = next(name for name in contents if name.endswith(".load"))
-    harmed = bytearray(contents[name])
-    harmed[len(harmed) // 2] ^= 1
-    assert verify(MemoryFiles.from_snapshot({**contents, name: bytes(harmed)})).problems
+    harmed = flipped(contents[name], len(contents[name]) // 2)
+    assert verify(MemoryFiles.from_snapshot({**contents, name: harmed})).problems
     del contents[name]
     assert verify(MemoryFiles.from_snapshot(contents)).problems
 
@@ -74,9 +75,7 @@ def test_log_lists_the_rows_and_a_closed_store_is_checked_with_its_load_files(tm
     report = check_store(tmp_path, data_memory="32 MiB")
     assert report["problems"] == [] and report["notes"] == []
     name = next(path for path in (tmp_path / "load").iterdir() if path.suffix == ".load")
-    data = bytearray(name.read_bytes())
-    data[5_000] ^= 8
-    name.write_bytes(bytes(data))
+    flip(name, 5_000, 8)
     assert check_store(tmp_path, data_memory="32 MiB")["problems"]
 
 

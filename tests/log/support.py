@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import random
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,31 @@ from tidemark.engine.log.redo_layout import GROUP_WORDS
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 STORE = b"0123456789abcdef"
+BLOCK = 4_096
+RANDOM = random.Random(4_711)
+
+
+def patched(content: bytes, at: int, new: bytes) -> bytes:
+    """The content with some bytes in place of those at an offset."""
+    return content[:at] + new + content[at + len(new) :]
+
+
+def any_bit(content: bytes, at: int, size: int) -> bytes:
+    """The content with one bit of a range inverted."""
+    place = at + RANDOM.randrange(size)
+    return patched(content, place, bytes([content[place] ^ 1 << RANDOM.randrange(8)]))
+
+
+# What may become of a group: of its file, its offset and its bytes there.
+DAMAGE: dict[str, Callable[[bytes, int, int], bytes]] = {
+    "zeroed": lambda content, at, size: patched(content, at, bytes(size)),
+    "ones": lambda content, at, size: patched(content, at, b"\xff" * size),
+    "any bit": any_bit,
+    "header bit": lambda content, at, size: any_bit(content, at, 192),
+    "last sector": lambda content, at, size: patched(content, at + size - 512, b"\x5a" * 512),
+    "first sector of the last block": lambda content, at, size: patched(content, at + size - BLOCK, bytes(512)),
+    "another group": lambda content, at, size: patched(content, at, content[:BLOCK]),  # of a right checksum (F55)
+}
 
 
 class Log:

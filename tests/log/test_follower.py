@@ -17,7 +17,7 @@ from tidemark.engine.log.follower import FollowPoint, LogFollower
 from tidemark.engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
 from tidemark.engine.log.row_changes import RowChanges, SchemaChange
 from tidemark.engine.memory.arena_layout import CAPTURE_CHANGED, CAPTURE_WHOLE
-from tidemark.engine.txn.before_images import set_capture
+from tidemark.engine.txn.tables import set_capture
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 Row = dict[str, Any]
@@ -47,8 +47,20 @@ def capture(db: Any, name: str, mode: int = CAPTURE_WHOLE) -> None:
     set_capture(db.parts.store.tables.named(name), mode)
 
 
-def follower(db: Any, files: MemoryFiles, point: FollowPoint | None = None) -> LogFollower:
-    return LogFollower(files, db.parts.store.log.geometry, db.parts.opened.sysfile.store, point or FollowPoint())
+def captured(
+    tables: dict[str, list[tm.Column]], mode: int = CAPTURE_WHOLE, partition: Any = None, **options: Any
+) -> Any:
+    """A store whose log is followed, with tables whose changes it has."""
+    db = followed(MemoryFiles(), **options)
+    for name, columns in tables.items():
+        db.create_table(name, columns, "id", partition)
+        capture(db, name, mode)
+    return db
+
+
+def follower(db: Any, point: FollowPoint | None = None) -> LogFollower:
+    geometry, store = db.parts.store.log.geometry, db.parts.opened.sysfile.store
+    return LogFollower(db.parts.files, geometry, store, point or FollowPoint())
 
 
 def read_all(db: Any, by: LogFollower, after: int = 0) -> list[tuple[int, list[Any]]]:
@@ -56,6 +68,12 @@ def read_all(db: Any, by: LogFollower, after: int = 0) -> list[tuple[int, list[A
     db.advance_epoch()
     epochs = by.epochs(db.parts.store.epochs.current - 1, db.parts.store.log.durable_lsn, after)
     return [(each.epoch, list(each.parts())) for each in epochs]
+
+
+def changes_of(db: Any, by: LogFollower | None = None) -> list[RowChanges]:
+    """All changes of rows that the follower, or a new one, has not read yet."""
+    read = read_all(db, by or follower(db))
+    return [part for _, parts in read for part in parts if isinstance(part, RowChanges)]
 
 
 def values(changes: RowChanges, place: int, has_disk: bool) -> Row:
@@ -190,17 +208,11 @@ def check(read: list[tuple[int, list[Any]]], model: Model, after: int = 0) -> No
 @pytest.mark.parametrize("seed", range(6))
 def test_random_transactions_are_read_back_as_what_they_did(seed: int) -> None:
     rng = random.Random(seed)
-    files = MemoryFiles()
+    tables = {"memory": COLUMNS, "disk": ON_DISK, "fixed": FIXED, "large": LARGE}
     # Little memory for transactions: the longer ones spool.
-    db = followed(files, transaction_memory="64 KiB", undo_log="32 MiB")
-    db.create_table("memory", COLUMNS, "id", partition=tm.HashPartition(2))
-    db.create_table("disk", ON_DISK, "id")
-    db.create_table("fixed", FIXED, "id")
-    db.create_table("large", LARGE, "id")
-    model = Model(["memory", "disk", "fixed", "large"])
-    for name in model.tables:
-        capture(db, name)
-    by = follower(db, files)
+    db = captured(tables, transaction_memory="64 KiB", undo_log="32 MiB")
+    model = Model(list(tables))
+    by = follower(db)
     read: list[Any] = []
 
     def publish(epoch: int) -> None:
@@ -215,19 +227,15 @@ def test_random_transactions_are_read_back_as_what_they_did(seed: int) -> None:
         if rng.random() < 0.1:
             db.checkpoint()
     check(read + read_all(db, by), model)
-    db.close()
 
 
 def test_rows_of_large_batches_come_in_batches_and_keep_the_order_of_each_row() -> None:
-    files = MemoryFiles()
-    db = followed(files)
-    db.create_table("memory", COLUMNS, "id")
-    capture(db, "memory")
+    db = captured({"memory": COLUMNS})
     rows = [{"id": number, "number": number, "name": f"n{number}"} for number in range(3_000)]
     db["memory"].insert_many(rows)
     db["memory"].update_many([{"id": number, "number": -number} for number in range(3_000)])
     db["memory"].delete_many(list(range(3_000)))
-    parts = [part for _, parts in read_all(db, follower(db, files)) for part in parts if isinstance(part, RowChanges)]
+    parts = changes_of(db)
     assert [(part.kind, part.count) for part in parts] == [
         (KIND_INSERT, 3_000),
         (KIND_UPDATE, 3_000),
@@ -235,33 +243,24 @@ def test_rows_of_large_batches_come_in_batches_and_keep_the_order_of_each_row() 
     ]
     found = [values(parts[1], int(place), True)["id"] for place in parts[1].before]
     assert sorted(found) == list(range(3_000)) and len(set(parts[0].txids.tolist())) == 1
-    db.close()
 
 
 def test_update_that_leaves_the_disk_part_has_it_only_where_whole_images_are_logged() -> None:
     for mode, has_disk in ((CAPTURE_CHANGED, False), (CAPTURE_WHOLE, True)):
-        files = MemoryFiles()
-        db = followed(files)
-        db.create_table("disk", ON_DISK, "id")
-        capture(db, "disk", mode)
+        db = captured({"disk": ON_DISK}, mode)
         db["disk"].insert(("k", 1, "long"))
         db["disk"].update("k", {"number": 2})
         db.sync()  # changes of one kind in one epoch are one batch
         db["disk"].update("k", {"comment": "longer"})
         db["disk"].delete("k")
-        parts = [
-            part for _, parts in read_all(db, follower(db, files)) for part in parts if isinstance(part, RowChanges)
-        ]
+        parts = changes_of(db)
         assert [part.before_has_disk for part in parts] == [False, has_disk, True, True]
         assert [part.after_has_disk for part in parts] == [True, has_disk, True, False]
         db.close()
 
 
 def test_any_value_and_author_belong_to_operations_and_rows() -> None:
-    files = MemoryFiles()
-    db = followed(files)
-    db.create_table("memory", COLUMNS, "id")
-    capture(db, "memory")
+    db = captured({"memory": COLUMNS})
     db["memory"].insert_many([{"id": number, "number": 0, "name": "n"} for number in range(4)])
     db.sync()
     store, table = db.parts.store, db.parts.store.tables.named("memory")
@@ -278,13 +277,8 @@ def test_any_value_and_author_belong_to_operations_and_rows() -> None:
         txn.update("memory", 0, {"number": 5})
         with pytest.raises(InvariantBroken):
             noted_rows.tag(txn, 18, 18)
-    epochs = read_all(db, follower(db, files))
-    rows = [
-        (part.kind, part.any_values.tolist(), part.authors.tolist())
-        for _, parts in epochs
-        for part in parts
-        if isinstance(part, RowChanges)
-    ]
+    parts = changes_of(db)
+    rows = [(part.kind, part.any_values.tolist(), part.authors.tolist()) for part in parts]
     refresh = 0x8000007E
     assert rows[1:] == [
         (KIND_INSERT, [17, 17, refresh], [17, 17, 0]),
@@ -293,14 +287,13 @@ def test_any_value_and_author_belong_to_operations_and_rows() -> None:
         (KIND_DELETE, [17], [17]),
         (KIND_UPDATE, [17], [17]),
     ]
-    refreshed = next(part for _, parts in epochs for part in parts if getattr(part, "kind", 0) == KIND_REFRESH)
-    assert values(refreshed, int(refreshed.before[0]), False)["id"] == 99
+    refreshed = next(part for part in parts if part.kind == KIND_REFRESH)
+    assert refreshed.before is not None and values(refreshed, int(refreshed.before[0]), False)["id"] == 99
     authors = {row.id: author for row, author in authors_of(db, store)}
     assert authors == {0: 17, 1: 0, 2: 0, 10: 17, 11: 17, 12: 0}
     db.close()
-    db = open_memory(files.crash(random.Random(1)), redo_log="32 MiB")
+    db = open_memory(db.parts.files.crash(random.Random(1)), redo_log="32 MiB")
     assert {row.id: author for row, author in authors_of(db, db.parts.store)} == authors
-    db.close()
 
 
 def authors_of(db: Any, store: Any) -> list[tuple[Any, int]]:
@@ -316,10 +309,7 @@ def authors_of(db: Any, store: Any) -> list[tuple[Any, int]]:
 
 
 def test_schema_changes_are_alone_in_their_epochs_and_give_the_right_format() -> None:
-    files = MemoryFiles()
-    db = followed(files)
-    db.create_table("fixed", FIXED, "id")
-    capture(db, "fixed")
+    db = captured({"fixed": FIXED})
     db["fixed"].insert((1, 10))
     old = db.transaction()
     old.update("fixed", 1, {"number": 11})
@@ -332,7 +322,7 @@ def test_schema_changes_are_alone_in_their_epochs_and_give_the_right_format() ->
     db.drop_index("fixed", "by_number")
     db.drop_table("fixed")
     db.create_table("fixed", COLUMNS, "id")
-    read = read_all(db, follower(db, files))
+    read = read_all(db, follower(db))
     kinds = [["schema" if isinstance(part, SchemaChange) else "rows" for part in parts] for _, parts in read]
     assert all(each == ["schema"] or "schema" not in each for each in kinds), kinds
     rows = [net for _, parts in read for part in parts if isinstance(part, RowChanges) for net in nets(part)]
@@ -344,15 +334,11 @@ def test_schema_changes_are_alone_in_their_epochs_and_give_the_right_format() ->
     changes = [part for _, parts in read for part in parts if isinstance(part, SchemaChange)]
     assert changes[0].before is None and changes[0].after is not None and changes[0].after.name == "main.fixed"
     assert changes[-2].after is None and changes[-2].before is not None
-    db.close()
 
 
 def test_following_continues_after_an_epoch_and_gives_one_again_that_was_not_taken_whole() -> None:
-    files = MemoryFiles()
-    db = followed(files)
-    db.create_table("fixed", FIXED, "id")
-    capture(db, "fixed")
-    by = follower(db, files)
+    db = captured({"fixed": FIXED})
+    by = follower(db)
     read_all(db, by)
     for number in range(5):
         db["fixed"].insert((number, number))
@@ -365,33 +351,27 @@ def test_following_continues_after_an_epoch_and_gives_one_again_that_was_not_tak
     epochs = [(each.epoch, len(list(each.parts()))) for each in by.epochs(closed, durable)]
     assert len(epochs) == 5 and epochs[0][0] == first.epoch
     assert list(by.epochs(closed, durable)) == []
-    other = follower(db, files)
+    other = follower(db)
     assert [each.epoch for each in [e for e in other.epochs(closed, durable, epochs[2][0]) if list(e.parts())]] == [
         epoch for epoch, _ in epochs[3:]
     ]
-    db.close()
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_after_a_crash_the_log_from_the_newest_local_checkpoint_on_says_the_same(seed: int) -> None:
     rng = random.Random(100 + seed)
-    files = MemoryFiles()
-    db = followed(files, transaction_memory="64 KiB", undo_log="32 MiB")
-    db.create_table("memory", COLUMNS, "id")
-    db.create_table("disk", ON_DISK, "id")
+    db = captured({"memory": COLUMNS, "disk": ON_DISK}, transaction_memory="64 KiB", undo_log="32 MiB")
     model = Model(["memory", "disk"])
-    for name in model.tables:
-        capture(db, name)
     for number in range(40):
         random_transaction(rng, db, model, rng.choice([1, 8, 60]))
         db.advance_epoch()
         if number in (10, 25):
             db.checkpoint()
-    crashed = files.crash(rng)
+    crashed = db.parts.files.crash(rng)
     after: Any = open_memory(crashed, redo_log="32 MiB", transaction_memory="64 KiB", undo_log="32 MiB")
     control = after.parts.opened.controls[0]
     point = FollowPoint(control.start_lsn, control.start_sequence, tuple(control.tables))
-    check(read_all(after, follower(after, crashed, point)), model, control.epoch)
+    check(read_all(after, follower(after, point)), model, control.epoch)
     assert {row.id: row._asdict() for row in after["memory"].scan()} == model.tables["memory"]
     after.close()
 
@@ -400,19 +380,16 @@ def test_changes_of_a_table_that_logs_no_images_before_are_left_out_but_for_inse
     """Story: an update that left the var part alone, in a table that was not logged, ended the following with
     RedoDamaged.
     """
-    files = MemoryFiles()
-    db = followed(files)
+    db = followed(MemoryFiles())
     table = db.create_table("memory", COLUMNS, "id")
-    by = follower(db, files)
+    by = follower(db)
     for key in range(3):
         table.insert({"id": key, "number": key, "name": "n"})
     table.update(0, {"number": 9})
     table.delete(1)
     capture(db, "memory")
     table.update(2, {"number": 7})
-    kinds = [(part.kind, part.count) for _, parts in read_all(db, by) for part in parts if isinstance(part, RowChanges)]
-    assert kinds == [(KIND_INSERT, 3), (KIND_UPDATE, 1)]
-    db.close()
+    assert [(part.kind, part.count) for part in changes_of(db, by)] == [(KIND_INSERT, 3), (KIND_UPDATE, 1)]
 
 
 @pytest.mark.parametrize("memory", ["1 MiB", "64 KiB"], ids=["at once", "spooled"])
@@ -421,11 +398,9 @@ def test_row_that_came_and_went_is_nothing_though_an_absent_one_was_refreshed_be
     that is there, so these were not joined: the follower reported the insert, and not the delete. (Simulation, seed
     11820.)
     """
-    files = MemoryFiles()
-    db = followed(files, transaction_memory=memory, transaction_limit="4 MiB")
-    db.create_table("memory", COLUMNS, "id", partition=tm.HashPartition(1))
-    capture(db, "memory")
-    by = follower(db, files)
+    one = tm.HashPartition(1)
+    db = captured({"memory": COLUMNS}, partition=one, transaction_memory=memory, transaction_limit="4 MiB")
+    by = follower(db)
     keys = pa.RecordBatch.from_pydict({"id": pa.array([5_000], pa.int64())})
     with db.transaction() as txn:
         txn.insert("memory", (0, 1, "a"))
@@ -433,8 +408,7 @@ def test_row_that_came_and_went_is_nothing_though_an_absent_one_was_refreshed_be
         for number in range(1, 1_000):
             txn.insert("memory", (number, 1, "b" * 40))
         txn.delete("memory", 0)
-    reported = [part for _, parts in read_all(db, by) for part in parts if isinstance(part, RowChanges)]
+    reported = changes_of(db, by)
     assert {part.kind for part in reported} == {KIND_INSERT, KIND_REFRESH}
     ids = [values(part, int(at), False)["id"] for part in reported if part.kind == KIND_INSERT for at in part.after]
     assert sorted(ids) == list(range(1, 1_000))
-    db.close()

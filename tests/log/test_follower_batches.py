@@ -8,9 +8,8 @@ from collections import defaultdict
 import pytest
 
 import tidemark as tm
-from tests.log.test_follower import COLUMNS, ON_DISK, capture, followed, follower, nets, read_all
+from tests.log.test_follower import COLUMNS, ON_DISK, captured, changes_of, follower, nets, read_all
 from tidemark.engine.log.row_changes import RowChanges
-from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 SEED = 55_210
 
@@ -23,10 +22,8 @@ def test_kinds_of_small_transactions_are_gathered_and_each_key_keeps_its_order(d
     """
     print("seed", SEED)
     rng = random.Random(SEED)
-    files = MemoryFiles()
-    db = followed(files, durability=durability)
-    table = db.create_table("memory", COLUMNS, "id")
-    capture(db, "memory")
+    db = captured({"memory": COLUMNS}, durability=durability)
+    table = db["memory"]
     if unique:
         db.create_index("memory", "by_name", "name", unique=True)
     db.sync()
@@ -49,7 +46,7 @@ def test_kinds_of_small_transactions_are_gathered_and_each_key_keeps_its_order(d
             rows[key] = after
         wanted[key].append(("memory", before, after))
         done.append(("memory", before, after))
-    parts = [part for _, parts in read_all(db, follower(db, files)) for part in parts if isinstance(part, RowChanges)]
+    parts = changes_of(db)
     found = [each for part in parts for each in nets(part)]
     by_key = defaultdict(list)
     for each in found:
@@ -61,36 +58,30 @@ def test_kinds_of_small_transactions_are_gathered_and_each_key_keeps_its_order(d
     else:
         # As many rounds as the key changed most often has changes, of three kinds each.
         assert len(parts) <= 3 * max(map(len, wanted.values())) < 100
-    db.close()
 
 
 def test_groups_of_one_transaction_each_are_read_as_one_piece_and_a_schema_change_between_them_is_followed():
-    files = MemoryFiles()
-    db = followed(files, durability="commit")
+    db = captured({"memory": COLUMNS}, durability="commit")
     db.parts.store.resources.follows_log = False  # so that the change is in the epoch of the rows
-    table = db.create_table("memory", COLUMNS, "id")
-    capture(db, "memory")
+    table = db["memory"]
     db.sync()
     for number in range(50):
         table.insert({"id": number, "number": number, "name": "a"})
     db.add_column("memory", tm.Column("more", tm.Int32, nullable=True))
     for number in range(50, 90):
         db["memory"].insert({"id": number, "number": number, "name": "a", "more": 7})
-    parts = [part for _, parts in read_all(db, follower(db, files)) for part in parts]
+    parts = [part for _, parts in read_all(db, follower(db)) for part in parts]
     counts = [part.count if isinstance(part, RowChanges) else 0 for part in parts]
     assert counts == [0, 50, 0, 40]
     assert [len(each[2]) for each in nets(parts[1])] == [3] * 50 and nets(parts[3])[0][2]["more"] == 7
-    db.close()
 
 
 def test_kinds_gathered_of_a_table_with_disk_columns_keep_their_disk_parts():
     """Story: rows were reordered, and the state of their disk parts was not. An image lost its disk columns, or was
     read with those of another row, as soon as small transactions of one piece changed kinds sixteen times.
     """
-    files = MemoryFiles()
-    db = followed(files)
-    table = db.create_table("disk", ON_DISK, "id")
-    capture(db, "disk")
+    db = captured({"disk": ON_DISK})
+    table = db["disk"]
     wanted = defaultdict(list)
     for number in range(41):  # not a multiple of the kinds: else the wrong row has the right flags
         row = {"id": f"k{number}", "number": number, "comment": f"c{number}"}
@@ -100,9 +91,7 @@ def test_kinds_gathered_of_a_table_with_disk_columns_keep_their_disk_parts():
         table.delete(row["id"])
         wanted[row["id"]] = [("disk", None, row), ("disk", row, changed), ("disk", changed, None)]
     found = defaultdict(list)
-    for _, parts in read_all(db, follower(db, files)):
-        for part in parts:
-            for net in nets(part) if isinstance(part, RowChanges) else ():
-                found[(net[1] or net[2])["id"]].append(net)
+    for part in changes_of(db):
+        for net in nets(part):
+            found[(net[1] or net[2])["id"]].append(net)
     assert found == wanted
-    db.close()

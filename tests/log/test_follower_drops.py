@@ -12,13 +12,12 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from tests.log.test_follower import COLUMNS, Net, capture, followed, follower, nets, read_all, values
+from tests.log.test_follower import COLUMNS, Net, capture, captured, follower, nets, read_all, values
 from tidemark.engine.applied import noted_rows
 from tidemark.engine.base.errors import RedoDamaged
 from tidemark.engine.log.follower import FollowPoint, LogFollower
 from tidemark.engine.log.redo_layout import FRAGMENT_MASK, FRAGMENT_SHIFT, GROUP_WORDS, KIND_REFRESH, TRANSACTION_WORDS
 from tidemark.engine.log.row_changes import ChangeReader, RowChanges, SchemaChange
-from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.local_checkpoint.control import read_controls
 
 WIDTH = 500
@@ -47,10 +46,8 @@ def work(txn: Any) -> dict[int, tuple[Any, Any]]:
     return reported
 
 
-def made(files: MemoryFiles, memory: str) -> Any:
-    db = followed(files, transaction_memory=memory, undo_log="32 MiB")
-    db.create_table("t", COLUMNS, "id", RANGES)
-    capture(db, "t")
+def made(memory: str) -> Any:
+    db = captured({"t": COLUMNS}, partition=RANGES, transaction_memory=memory, undo_log="32 MiB")
     db["t"].insert_many([row(key) for key in range(0, 3 * WIDTH, 2)])
     return db
 
@@ -73,8 +70,7 @@ def by_key(rows: list[Net]) -> dict[int, tuple[Any, Any]]:
 
 @MEMORY
 def test_rows_of_a_dropped_partition_that_are_committed_after_the_drop_are_not_reported(memory: str) -> None:
-    files = MemoryFiles()
-    db = made(files, memory)
+    db = made(memory)
     with db.transaction() as txn:
         reported = work(txn)
         db.drop_partition("t", "middle")
@@ -86,24 +82,22 @@ def test_rows_of_a_dropped_partition_that_are_committed_after_the_drop_are_not_r
     wanted[MIDDLE[7]] = (None, row(MIDDLE[7]))
     last = ("t", row(MIDDLE[7]), row(MIDDLE[7], 5))
 
-    parts = changes_of(db, follower(db, files))
+    parts = changes_of(db, follower(db))
     drop = max(number for number, part in enumerate(parts) if isinstance(part, SchemaChange))
     first, *rows, update = rows_in(parts[drop:])
     assert (first, update) == (("t", None, row(MIDDLE[8])), last)
     assert by_key(rows) == wanted
 
     # Reading that begins between the drop and the commit knows the drop by the tables of the local checkpoint.
-    control = read_controls(files, db.parts.opened.sysfile.store)[0]
+    control = read_controls(db.parts.files, db.parts.opened.sysfile.store)[0]
     point = FollowPoint(control.start_lsn, control.start_sequence, tuple(control.tables))
-    *rows, update = rows_in(changes_of(db, follower(db, files, point)))
+    *rows, update = rows_in(changes_of(db, follower(db, point)))
     assert update == last and by_key(rows) == wanted
-    db.close()
 
 
 @MEMORY
 def test_transaction_with_rows_of_dropped_partitions_and_tables_alone_logs_nothing(memory: str) -> None:
-    files = MemoryFiles()
-    db = made(files, memory)
+    db = made(memory)
     db.create_table("other", COLUMNS, "id")
     capture(db, "other")
     with db.transaction() as txn:
@@ -113,18 +107,16 @@ def test_transaction_with_rows_of_dropped_partitions_and_tables_alone_logs_nothi
         db.drop_partition("t", "middle")
         db.drop_table("other")
         db.create_table("other", COLUMNS, "id")
-    parts = changes_of(db, follower(db, files))
+    parts = changes_of(db, follower(db))
     assert isinstance(parts[-1], SchemaChange)
     assert len(db["t"]) == WIDTH and len(db["other"]) == 0
-    db.close()
 
 
 def test_absent_row_of_a_dropped_partition_is_not_reported_absent_after_the_range_above_has_it() -> None:
     """Story: an absence was reported under the first partition, whichever that was. It outlived its own partition, and
     removed the new row.
     """
-    files = MemoryFiles()
-    db = made(files, "1 MiB")
+    db = made("1 MiB")
     absent = [1, MIDDLE[1], MIDDLE[-1] + 2, 4 * WIDTH]  # no range takes the last one
     for gone, kept in (("middle", [absent[0], *absent[2:]]), ("low", absent[1:3])):
         with db.transaction() as txn:
@@ -134,19 +126,17 @@ def test_absent_row_of_a_dropped_partition_is_not_reported_absent_after_the_rang
                 db["t"].insert(row(MIDDLE[1]))
         if gone == "middle":
             db["t"].delete(MIDDLE[1])
-        parts = changes_of(db, follower(db, files))
+        parts = changes_of(db, follower(db))
         reported = [part for part in parts if isinstance(part, RowChanges) and part.kind == KIND_REFRESH]
         keys = [values(each, int(place), False)["id"] for each in reported[-1:] for place in each.before]
         assert keys == kept
-    db.close()
 
 
 def test_record_of_a_partition_there_never_was_is_redo_damaged() -> None:
-    files = MemoryFiles()
-    db = made(files, "1 MiB")
+    db = made("1 MiB")
     db.sync()
     reading = ChangeReader([db["t"].definition])
-    by = follower(db, files)
+    by = follower(db)
     table = by.group(0, 1, db.parts.store.log.durable_lsn)
     group = by.group(table.end_lsn, 2, db.parts.store.log.durable_lsn)
     by.close()
@@ -156,4 +146,3 @@ def test_record_of_a_partition_there_never_was_is_redo_damaged() -> None:
     words[identity] = words[identity] & ~(FRAGMENT_MASK << FRAGMENT_SHIFT) | 3 << FRAGMENT_SHIFT
     with pytest.raises(RedoDamaged, match="partition"):
         list(reading.piece(words, 0, words.size))
-    db.close()

@@ -15,17 +15,14 @@ from tests.log.test_follower import (
     ON_DISK,
     Row,
     Undone,
-    capture,
+    captured,
+    changes_of,
     copied,
-    followed,
     follower,
     nets,
     random_operation,
-    read_all,
 )
 from tidemark.engine.applied import noted_rows
-from tidemark.engine.log.row_changes import RowChanges
-from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 SOURCE = 17
 SERVERS = (17, 18, 19)
@@ -35,12 +32,10 @@ Step = tuple[int, dict[Any, Row]]  # a server, and the table after the step
 def read_changes(db: Any, by: Any) -> dict[Any, list[tuple[int, Any, Any]]]:
     """By table and key: server, row before, row after, in order."""
     found: dict[Any, list[tuple[int, Any, Any]]] = defaultdict(list)
-    for _, parts in read_all(db, by):
-        for part in parts:
-            if isinstance(part, RowChanges):
-                assert set(part.authors.tolist()) == {SOURCE}
-                for server, (name, before, after) in zip(part.any_values.tolist(), nets(part), strict=True):
-                    found[name, (before or after)["id"]].append((server, before, after))
+    for part in changes_of(db, by):
+        assert set(part.authors.tolist()) == {SOURCE}
+        for server, (name, before, after) in zip(part.any_values.tolist(), nets(part), strict=True):
+            found[name, (before or after)["id"]].append((server, before, after))
     return dict(found)
 
 
@@ -77,13 +72,11 @@ def random_steps(rng: random.Random, txn: Any, now: dict[str, Any], twin: Twin, 
 def test_random_changes_of_several_servers_are_read_back_one_by_one(seed: int) -> None:
     rng = random.Random(seed)
     print("seed", seed)
-    files = MemoryFiles()
     limit = "64 KiB" if seed % 2 else "8 MiB"  # spooled, or in one piece
-    db = followed(files, transaction_memory=limit, transaction_limit="32 MiB", undo_log="32 MiB")
-    for name, columns in (("memory", COLUMNS), ("disk", ON_DISK), ("large", LARGE)):
-        db.create_table(name, columns, "id")
-        capture(db, name)
-    by, now = follower(db, files), {"memory": {}, "disk": {}, "large": {}}
+    tables = {"memory": COLUMNS, "disk": ON_DISK, "large": LARGE}
+    db = captured(tables, transaction_memory=limit, transaction_limit="32 MiB", undo_log="32 MiB")
+    by = follower(db)
+    now: dict[str, dict[Any, Row]] = {name: {} for name in tables}
     for _ in range(12):
         twin, held = Twin(), copied(now)
         txn = db.transaction()
@@ -100,7 +93,6 @@ def test_random_changes_of_several_servers_are_read_back_one_by_one(seed: int) -
         assert held != now
         txn.commit(True)
         assert read_changes(db, by) == twin.settled()
-    db.close()
 
 
 @pytest.mark.parametrize("memory", ["1 MiB", "64 KiB"], ids=["at once", "spooled"])
@@ -108,11 +100,9 @@ def test_row_of_one_server_that_another_took_away_is_reported_with_both(memory: 
     """Story: joined to one change they cancelled out. In a circle the row's own site never learned that the row had
     been deleted, and kept it, without a conflict anywhere. (Simulation, seed 11459.)
     """
-    files = MemoryFiles()
-    db = followed(files, transaction_memory=memory, transaction_limit="4 MiB")
-    db.create_table("memory", COLUMNS, "id", partition=tm.HashPartition(1))
-    capture(db, "memory")
-    by = follower(db, files)
+    one = tm.HashPartition(1)
+    db = captured({"memory": COLUMNS}, partition=one, transaction_memory=memory, transaction_limit="4 MiB")
+    by = follower(db)
     row = {"id": 0, "number": 1, "name": "a"}
     with db.transaction() as txn:
         noted_rows.tag(txn, 18, SOURCE)
@@ -124,4 +114,3 @@ def test_row_of_one_server_that_another_took_away_is_reported_with_both(memory: 
     changes = read_changes(db, by)
     assert changes["memory", 0] == [(18, None, row), (19, row, None)]
     assert len(changes) == 1_000
-    db.close()

@@ -209,7 +209,11 @@ SHAPE = TableDefinition(7, 1, "t", (tm.Column("id", tm.Int64), tm.Column("value"
 def group_of(kind: int, rows: int, more_words: int = 0) -> GroupRead:
     """A group of one transaction with one record and its image, as if it had this many rows, and words after it."""
     image = [*[1] * (RowFormat(SHAPE).fixed_words), *[0] * more_words]
-    record = [pack_kind(kind, 0, 4 + len(image)), pack_identity(7, 0, 1), pack_rows(0, rows), 0, *image]
+    return with_record([pack_kind(kind, 0, 4 + len(image)), pack_identity(7, 0, 1), pack_rows(0, rows), 0, *image])
+
+
+def with_record(record: list[int]) -> GroupRead:
+    """A group of one transaction with one record."""
     words = [*[0] * GROUP_WORDS, pack_kind(1, 0, 4 + len(record)), 9, 1, 0, *record]
     return GroupRead(1, 4_096, 9, 0, 0, 1, len(words) - GROUP_WORDS, np.array(words, dtype=np.int64))
 
@@ -242,9 +246,7 @@ def test_schema_record_that_is_none_is_refused_by_every_reader(length: int, text
     """A follower let JSONDecodeError and TypeError out, and took a length past the record."""
     body = np.frombuffer(text.ljust(8, b" "), dtype=np.int64).tolist()
     for held in (length, 8) if text != b"{}" else (length,):
-        record = [pack_kind(KIND_SCHEMA, 0, 3), held, *body]
-        words = np.array([*[0] * GROUP_WORDS, pack_kind(1, 0, 7), 9, 0, 0, *record], dtype=np.int64)
-        read_by_all(GroupRead(1, 4_096, 9, 0, 0, 1, 7, words))
+        read_by_all(with_record([pack_kind(KIND_SCHEMA, 0, 3), held, *body]))
 
 
 @pytest.mark.parametrize("change", [{"create": {"format": 1}}, {"alter": []}, {"drop": [7]}, {"create": None}])
@@ -254,8 +256,7 @@ def test_schema_record_of_no_definition_is_damage_for_every_reader(change: dict[
     """
     body = json.dumps(change).encode()
     padded = -(-len(body) // 8)
-    record = [pack_kind(KIND_SCHEMA, 0, 2 + padded), len(body), *np.frombuffer(body.ljust(8 * padded, b"\0"), np.int64)]
-    words = [*[0] * GROUP_WORDS, pack_kind(1, 0, 4 + len(record)), 9, 1, 0, *record]
-    group = GroupRead(1, 4_096, 9, 0, 0, 1, len(words) - GROUP_WORDS, np.array(words, dtype=np.int64))
+    held = np.frombuffer(body.ljust(8 * padded, b"\0"), np.int64)
+    group = with_record([pack_kind(KIND_SCHEMA, 0, 2 + padded), len(body), *held])
     with pytest.raises(tm.RedoDamaged):
         list(ChangeReader([SHAPE]).piece(group.words, GROUP_WORDS, group.words.size))

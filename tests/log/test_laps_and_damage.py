@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
 import tidemark as tm
-from tests.log.support import STORE, Log, read, reader, records
+from tests.log.support import BLOCK, DAMAGE, STORE, Log, patched, read, reader, records
 from tests.recovery.support import flipped, refused
 from tests.store.support import ACCOUNT, open_memory, rows_of
 from tidemark.engine.log.geometry import create_files
@@ -81,42 +80,6 @@ def test_group_of_an_earlier_lap_past_the_end_is_neither_replayed_nor_taken_for_
     ]
 
 
-def zeroed(content: bytes, at: int, size: int) -> bytes:
-    return content[:at] + bytes(size) + content[at + size :]
-
-
-def any_bit(content: bytes, at: int, size: int) -> bytes:
-    return flipped(content, at + RANDOM.randrange(size), RANDOM.randrange(8))
-
-
-def header_bit(content: bytes, at: int, size: int) -> bytes:
-    return flipped(content, at + RANDOM.randrange(128), RANDOM.randrange(8))
-
-
-def ones(content: bytes, at: int, size: int) -> bytes:
-    return content[:at] + b"\xff" * size + content[at + size :]
-
-
-def last_sector(content: bytes, at: int, size: int) -> bytes:
-    return zeroed(content, at + size - 4_096, 512)
-
-
-def neighbour(content: bytes, at: int, size: int) -> bytes:
-    """A group with a good checksum at the wrong place (F55)."""
-    return content[:at] + content[:4_096] + content[at + 4_096 :]
-
-
-RANDOM = random.Random(4_711)
-DAMAGE: dict[str, Callable[[bytes, int, int], bytes]] = {
-    "zeroed": zeroed,
-    "ones": ones,
-    "any bit": any_bit,
-    "bit of the header": header_bit,
-    "one sector": last_sector,
-    "another group": neighbour,
-}
-
-
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_group_is_a_tail_at_the_end_and_redo_damaged_before(damage: str) -> None:
     log = Log(file_bytes=1 << 15)
@@ -148,7 +111,7 @@ def test_two_damaged_groups_name_the_first() -> None:
         log.write(value)
     content = log.after_power_loss().snapshot()
     name = "redo/0000.redo"
-    content[name] = zeroed(zeroed(content[name], 2 * 4_096, 4_096), 4 * 4_096, 4_096)
+    content[name] = patched(patched(content[name], 2 * BLOCK, bytes(BLOCK)), 4 * BLOCK, bytes(BLOCK))
     with pytest.raises(tm.RedoDamaged) as caught:
         read(MemoryFiles.from_snapshot(content), log.geometry)
     assert (caught.value.file, caught.value.offset) == (name, 2 * 4_096)
@@ -164,7 +127,8 @@ def test_group_of_another_store_is_foreign() -> None:
 
 
 # --- a whole store ------------------------------------------------------------------------------
-def history() -> tuple[Contents, dict[Any, Any], int]:
+@pytest.fixture(scope="module")
+def store(storage: str) -> tuple[Contents, dict[Any, Any], int]:
     """Files of a killed store with some groups since its last local checkpoint; rows; where the log ends."""
     files = MemoryFiles()
     db = open_memory(files)
@@ -177,17 +141,12 @@ def history() -> tuple[Contents, dict[Any, Any], int]:
     return files.kill().snapshot(), rows_of(db), db.parts.store.log.head_lsn
 
 
-@pytest.fixture(scope="module")
-def store(storage: str) -> tuple[Contents, dict[Any, Any], int]:
-    return history()
-
-
 def test_store_with_needed_redo_damaged_is_refused_with_file_and_offset_and_not_changed(store: Any) -> None:
     contents, _, end = store
     name = "redo/0000.redo"
     for groups_back in (2, 3, 6):
         offset = end - groups_back * 4_096
-        for content in (zeroed(contents[name], offset, 4_096), flipped(contents[name], offset + 300, 3)):
+        for content in (patched(contents[name], offset, bytes(BLOCK)), flipped(contents[name], offset + 300, 3)):
             error = refused({**contents, name: content}, tm.RedoDamaged)
             assert (error.file, error.offset) == (name, offset)
 
@@ -223,9 +182,9 @@ def test_group_that_the_disk_wrote_to_a_wrong_place_is_damage_where_it_is_needed
         group = contents[first][at[source] : at[source] + size]
         changed = {**contents}
         name, place = (second, 16 * size) if target == "other" else (first, at[target])
-        changed[name] = changed[name][:place] + group + changed[name][place + size :]
+        changed[name] = patched(changed[name], place, group)
         if not is_at_home:
-            changed[first] = zeroed(changed[first], at[source], size)
+            changed[first] = patched(changed[first], at[source], bytes(size))
         bad = {number for number in (source if not is_at_home else None, target) if number in (0, 1, 4, 7)}
         what = f"group {source} at {target}, {'' if is_at_home else 'not '}at home"
         if max(bad, default=0) > 0 and bad != {0, 1}:
@@ -250,42 +209,12 @@ def test_store_with_garbage_past_its_end_or_before_its_checkpoints_opens_whole(s
     contents, rows, end = store
     name = "redo/0000.redo"
     for content in (
-        contents[name][:end] + b"\xa5" * 4_096 + contents[name][end + 4_096 :],
-        zeroed(contents[name], 0, 4_096),
+        patched(contents[name], end, b"\xa5" * BLOCK),
+        patched(contents[name], 0, bytes(BLOCK)),
         flipped(contents[name], 4_096 + 50),
     ):
         db = open_memory(MemoryFiles.from_snapshot({**contents, name: content}))
         assert rows_of(db) == rows
-
-
-@pytest.mark.parametrize("number", range(3))
-def test_store_with_a_redo_file_missing_is_refused_and_names_it(store: Any, number: int) -> None:
-    name = f"redo/{number:04d}.redo"
-    error = refused({each: content for each, content in store[0].items() if each != name}, tm.FileMissing)
-    assert name in str(error)
-
-
-@pytest.mark.parametrize("kept", [0, 512, 4_096, 100_000])
-@pytest.mark.parametrize("number", range(3))
-def test_store_with_a_redo_file_cut_short_is_refused(store: Any, number: int, kept: int) -> None:
-    name = f"redo/{number:04d}.redo"
-    error = refused({**store[0], name: store[0][name][:kept]}, tm.FileTruncated)
-    assert name in str(error)
-
-
-def test_store_with_the_redo_files_of_another_store_is_refused_as_foreign(store: Any) -> None:
-    from tests.store.support import SMALL
-    from tidemark.database import Database
-    from tidemark.engine.base.clock import ManualClock
-    from tidemark.engine.base.options import Options
-
-    other = MemoryFiles()
-    db = Database(other, Options.from_keywords(SMALL), ManualClock(seed=99))
-    account = db.create_table("test.account", ACCOUNT, primary_key="id")
-    for number in range(30):
-        account.insert((number, "b", 2.0, "n" * 200))
-    foreign = {name: content for name, content in other.kill().snapshot().items() if name.startswith("redo/")}
-    refused({**store[0], **foreign}, tm.ForeignFile)
 
 
 @pytest.mark.parametrize(
@@ -302,7 +231,7 @@ def test_group_that_says_it_is_another_one_is_not_taken_though_its_seal_is_right
     group = np.frombuffer(contents[name], dtype=np.int64)[offset // 8 :][: GROUP_ALIGN_BYTES // 8].copy()
 
     def found() -> GroupRead | None:
-        data = contents[name][:offset] + group.tobytes() + contents[name][offset + GROUP_ALIGN_BYTES :]
+        data = patched(contents[name], offset, group.tobytes())
         return reader(MemoryFiles.from_snapshot({**contents, name: data}), log.geometry).group_at(lsn, sequence)
 
     assert found() is not None

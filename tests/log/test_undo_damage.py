@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import errno
-import random
-from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 import tidemark as tm
+from tests.log.support import BLOCK, DAMAGE, patched
 from tests.log.undo_support import STORE, Made, Undo, geometry_of, read, reader
 from tidemark.engine.base.errors import UndoDamaged
 from tidemark.engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_GROUP
@@ -19,28 +18,6 @@ from tidemark.engine.log.geometry import Geometry, open_files
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION, seal
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-
-BLOCK = 4_096
-
-
-def patched(content: bytes, at: int, new: bytes) -> bytes:
-    return content[:at] + new + content[at + len(new) :]
-
-
-def random_bit(content: bytes, at: int, size: int) -> bytes:
-    place = at + RANDOM.randrange(size)
-    return patched(content, place, bytes([content[place] ^ 1 << RANDOM.randrange(8)]))
-
-
-RANDOM = random.Random(8_128)
-DAMAGE: dict[str, Callable[[bytes, int, int], bytes]] = {
-    "zeroed": lambda content, at, size: patched(content, at, bytes(size)),
-    "ones": lambda content, at, size: patched(content, at, b"\xff" * size),
-    "any bit": random_bit,
-    "header bit": lambda content, at, size: random_bit(content, at, 8 * 24),
-    "last sector": lambda content, at, size: patched(content, at + size - 512, b"\x5a" * 512),
-    "another group": lambda content, at, size: patched(content, at, content[:BLOCK]),
-}
 
 
 def of_groups(count: int, geometry: Geometry | None = None) -> tuple[Undo, list[Made], list[tuple[int, int]]]:
@@ -185,26 +162,19 @@ def test_end_is_durable_after_sealing_it_whatever_the_page_cache_showed() -> Non
     assert firm.snapshot()[name][end + BLOCK : end + 2 * BLOCK] == bytes(BLOCK)
 
 
-def test_log_never_written_is_empty_and_takes_its_first_group() -> None:
-    undo = Undo()
+@pytest.mark.parametrize("count", [0, 1])
+def test_log_of_no_group_or_one_is_read_and_continued(count: int) -> None:
+    undo, made, _ = of_groups(count)
     found, records = read(undo.after_power_loss(), undo.geometry)
-    assert records == [] and found.end == 0
+    assert records == made and found.end == undo.log.head
     position = found.next_position()
-    assert (position.sequence, position.position, position.last_position) == (1, 0, None)
+    if not count:
+        assert (position.sequence, position.position, position.last_position) == (1, 0, None)
     again = Undo(undo.geometry, memory=undo.after_power_loss(), position=position, incarnation=2)
-    made = again.write(UNDO_ALLOC)
-    assert read(again.after_power_loss(), undo.geometry)[1] == [made]
-    with pytest.raises(UndoDamaged):
-        read(undo.after_power_loss(), undo.geometry, needed=1)
-
-
-def test_log_of_one_group_is_read_and_continued() -> None:
-    undo, made, _ = of_groups(1)
-    found, records = read(undo.after_power_loss(), undo.geometry)
-    assert records == made
-    again = Undo(undo.geometry, memory=undo.after_power_loss(), position=found.next_position(), incarnation=2)
     new = again.write(UNDO_ALLOC)
     assert read(again.after_power_loss(), undo.geometry)[1] == [*made, new]
+    with pytest.raises(UndoDamaged):
+        read(undo.after_power_loss(), undo.geometry, needed=count + 1)
 
 
 @pytest.mark.parametrize("groups_left", [0, 1])

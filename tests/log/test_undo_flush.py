@@ -7,6 +7,7 @@ import random
 import threading
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.elsewhere import at_once
@@ -14,7 +15,7 @@ from tests.log.undo_support import Undo, geometry_of, read
 from tests.store.interrupts import interrupt_at
 from tidemark.engine.base.errors import InvariantBroken, StoreFailed
 from tidemark.engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_LCP
-from tidemark.engine.disk.undo_kernels import undo_region_words
+from tidemark.engine.disk.undo_kernels import append_undo, undo_region_words
 from tidemark.engine.disk.undo_ring import (
     buffer_words_of,
     create_undo_files,
@@ -64,10 +65,6 @@ def test_records_that_are_not_written_yet_count_as_used() -> None:
 
 def append(undo: Undo, value: int, words: int) -> int:
     """As a commit does: make space before taking the latch, check again under it. Return the LSN."""
-    import numpy as np
-
-    from tidemark.engine.disk.undo_kernels import append_undo
-
     source = np.full(1 + words, value, dtype=np.int64)
     while True:
         undo.log.make_room(6 + words)
@@ -141,7 +138,9 @@ def test_failed_write_or_sync_stops_the_store_and_no_commit_is_reported_durable(
     numbers = [errno.EIO] if operation == "fdatasync" else [errno.EIO, errno.ENOSPC]
     for number in numbers:
         rules = [Rule(operation, "undo/*", nth=2, error=number)]
-        undo = Undo(memory=made_memory(personality), wrap=lambda files, rules=rules: FaultFiles(files, rules))
+        memory = MemoryFiles(personality=personality)
+        create_undo_files(memory, geometry_of())
+        undo = Undo(memory=memory, wrap=lambda files, rules=rules: FaultFiles(files, rules))
         first = undo.write(UNDO_FREE, 1)
         second = undo.append(UNDO_FREE, 2)
         if operation == "fdatasync" and personality == "late":
@@ -157,12 +156,6 @@ def test_failed_write_or_sync_stops_the_store_and_no_commit_is_reported_durable(
                 undo.log.flush_through(made.lsn)
         undo.log.flush_through(first.lsn)  # durable data stays durable
         assert on_disk(undo)[0] == 1 and 3 not in on_disk(undo)
-
-
-def made_memory(personality: Personality) -> MemoryFiles:
-    memory = MemoryFiles(personality=personality)
-    create_undo_files(memory, geometry_of())
-    return memory
 
 
 def test_waiters_of_a_flusher_that_fails_fail_too() -> None:
@@ -210,53 +203,14 @@ def test_flush_over_the_tail_is_refused_before_a_byte_is_written() -> None:
 
 
 def test_group_is_written_with_one_write_and_one_sync_and_two_where_the_file_ends() -> None:
-    calls: list[str] = []
-    rules = [
-        Rule("pwrite", "undo/*", once=False, stall=lambda: calls.append("write")),
-        Rule("fdatasync", "undo/*", once=False, stall=lambda: calls.append("sync")),
-    ]
-
-    class Each(FaultFiles):
-        pass
-
-    undo = Undo(geometry_of(1 << 15, 3), 1_400, wrap=lambda files: Each(files, rules[:1]))
-    other = Undo(geometry_of(1 << 15, 3), 1_400, wrap=lambda files: Each(files, rules[1:]))
-    for each, what in ((undo, "write"), (other, "sync")):
-        for _ in range(3):
+    for operation in ("pwrite", "fdatasync"):
+        calls: list[None] = []
+        rule = Rule(operation, "undo/*", once=False, stall=lambda calls=calls: calls.append(None))
+        undo = Undo(geometry_of(1 << 15, 3), 1_400, wrap=lambda files, rule=rule: FaultFiles(files, [rule]))
+        for number in range(3):
             calls.clear()
-            each.write(UNDO_FREE, *range(1_000))  # 3 blocks of 8: the third crosses
-            expected = 2 if each.log.head == 9 * 4_096 else 1
-            assert calls == [what] * expected
-
-
-def test_free_words_count_what_is_buffered_and_on_its_way_twice_with_its_groups() -> None:
-    seen: list[int] = []
-
-    def stall() -> None:
-        undo.append(UNDO_FREE, 4)
-        with undo.latch:
-            undo.log.update_free()
-        seen.append(undo.free)
-
-    undo = Undo(wrap=lambda files: FaultFiles(files, [Rule("fdatasync", "undo/*", stall=stall)]))
-    ring = (undo.geometry.capacity_bytes // 8 - undo.log.private_words) // 2
-    assert undo.free == ring
-    undo.append(UNDO_FREE, 1, 2, 3)
-    assert undo.free == ring - 8 - 576
-    undo.append(UNDO_FREE, 1)
-    assert undo.free == ring - 14 - 576
-    mark = undo.mark(1, 1)
-    assert undo.free == ring - 20 - 2 * 576
-    undo.log.flush_through(mark.lsn)
-    assert seen == [ring - 20 - 2 * 576 - 6 - 576], "the first group is at the disk, the second waits, the third fills"
-    assert undo.log.head == 8_192
-    assert undo.free == ring - 1_024 - 6 - 576
-    with undo.latch:
-        undo.log.set_mark(4_096)
-    assert undo.free == ring - 1_024 + 256 - 6 - 576
-    with undo.latch:
-        undo.log.set_tail(2, 4_096)
-    assert undo.free == ring - 512 - 6 - 576
+            undo.write(UNDO_FREE, *range(1_000))  # 3 blocks of 8: the third crosses
+            assert len(calls) == (2 if number == 2 else 1)
 
 
 def test_group_written_again_after_a_signal_is_the_same_though_more_could_be_filtered() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 
@@ -282,21 +281,3 @@ def test_filtered_records_are_not_written_and_their_lsns_are_not_given_again() -
         filtered_only(undo, 3)
         assert undo.log.counters()["groups_written"] == 1, "a group without records says how far LSNs have come"
         seen = undo.log.durable_lsn
-
-
-def test_structural_records_are_never_filtered_nor_updates_of_later_epochs() -> None:
-    undo = Undo()
-    undo.restorable = 10
-    kept: list[Callable[[], Made]] = [
-        lambda: undo.append(UNDO_ALLOC, epoch=3),
-        lambda: undo.append(UNDO_FREE, 1, epoch=3),
-        lambda: undo.append(UNDO_UPDATE, 1, epoch=11),
-    ]
-    expected = []
-    for make in kept:
-        undo.append(UNDO_UPDATE, 1, epoch=10)
-        expected.append(make())
-    undo.log.flush_through(undo.made[-1].lsn)
-    _, records = read(undo.after_power_loss(), undo.geometry)
-    assert records == expected
-    assert undo.log.filtered_epoch == 10

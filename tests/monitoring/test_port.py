@@ -15,7 +15,6 @@ import tidemark as tm
 from tests.node_group.site import Site, site_of
 from tests.store.support import ACCOUNT, open_memory
 from tests.waiting import wait_until
-from tidemark import request_port
 from tidemark.monitoring import port
 from tidemark.monitoring.port import MetricsServing
 
@@ -94,21 +93,6 @@ def test_request_without_an_end_is_cut_off_at_its_limit(serving: MetricsServing)
             pass
         assert everything(connection) == b""
     assert asked(serving, GET)[0] == "HTTP/1.1 200 OK"
-
-
-def test_silent_client_is_cut_off(serving: MetricsServing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_port, "SILENCE_SECONDS", 0.0)
-    with connect(serving) as silent:
-        silent.sendall(b"GET /met")
-        assert everything(silent) == b""
-
-
-def test_silent_clients_keep_no_other_one_out(serving: MetricsServing, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(request_port, "SILENCE_SECONDS", 10_000.0)
-    with ExitStack() as stack:
-        silent = [stack.enter_context(connect(serving)) for _ in range(request_port.CLIENTS_MAX)]
-        assert asked(serving, GET)[0] == "HTTP/1.1 200 OK"
-        assert everything(silent[0]) == b""
 
 
 def test_few_requests_are_answered_at_once(

@@ -366,7 +366,7 @@ TWINS = {
     "index.unique_setup.drop_unique": f"{UNIQUE_ORDERED}:test_rows_with_one_key_refuse_the_index_and_leave_nothing",
     **dict.fromkeys(
         [f"index.unique_setup.{name}_unique" for name in "collect reserve load".split()],
-        f"{UNIQUE_ORDERED}:test_a_restart_builds_both_parts",
+        UNIQUE,
     ),
     **dict.fromkeys(
         ["index.unique_check.check_unique_rows", "index.unique_check.check_unique_entries"],

@@ -15,9 +15,9 @@ import pytest
 import tidemark as tm
 from tests.node_group.pair import contents, slots_of
 from tests.node_group.site import PATIENCE_MS, SECRET, Site
+from tests.node_group.slots import different_slots
 from tests.ports import free_ports
 from tests.waiting import wait_until
-from tidemark.recovery.node_restart.verify import different_slots
 
 NAME = "test.t"
 COLUMNS = [

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import tidemark as tm
+from tests.node_group.slots import different_slots
 from tests.store.support import SMALL, open_memory, rows_of
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
@@ -20,7 +21,6 @@ from tidemark.recovery.node_restart.joiner import Join
 from tidemark.recovery.node_restart.messages import DELETE_LOG, ROWID_SYNC, Plan, Ready, Taken
 from tidemark.recovery.node_restart.restart import make_recoverable
 from tidemark.recovery.node_restart.source import Source
-from tidemark.recovery.node_restart.verify import different_slots
 from tidemark.recovery.system_restart.restart import Opened, Restart
 from tidemark.recovery.system_restart.through import Through
 from tidemark.replication.node_group.codec import RESTART_MESSAGES, decode, encode

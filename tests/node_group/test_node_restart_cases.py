@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import tidemark as tm
+from tests.node_group.slots import rows_by_rowid
 from tests.node_group.support import COPYING, Wire, joined_and_reopened, open_node, restarted
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.node_restart.messages import GroupPart, Slice
-from tidemark.recovery.node_restart.verify import rows_by_rowid
 
 Work = Callable[[Any], None]
 TABLE = "test.slots"

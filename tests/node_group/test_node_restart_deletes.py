@@ -13,6 +13,7 @@ import pytest
 import tidemark as tm
 import tidemark.engine.store.node_join as node_join_module
 import tidemark.recovery.node_restart.log_tail as tail_module
+from tests.node_group.slots import rows_by_rowid
 from tests.node_group.support import Wire, away, finish, joined_and_reopened, open_node, restarted
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
@@ -20,7 +21,6 @@ from tidemark.engine.base.errors import InvariantBroken
 from tidemark.engine.txn.delete_log import DeleteLog
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.node_restart.messages import Begin, Deletes, End, GroupPart, Slice
-from tidemark.recovery.node_restart.verify import rows_by_rowid
 
 HOT = "test.few"
 FEW = 6

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from tests.node_group.slots import rows_by_rowid
 from tests.node_group.support import COPYING, OPTIONS, Wire, away, joined_and_reopened, open_node, restarted, settings
 from tests.seeds import fresh_seeds
 from tests.store.support import SMALL, rows_of
@@ -18,7 +19,6 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.node_restart.joiner import Join
 from tidemark.recovery.node_restart.messages import Begin, End, Slice
 from tidemark.recovery.node_restart.restart import rejoin
-from tidemark.recovery.node_restart.verify import rows_by_rowid
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.through import Through
 

@@ -9,10 +9,10 @@ import pytest
 
 import tidemark as tm
 from tests.node_group.site import site_of
+from tests.node_group.slots import different_slots
 from tests.waiting import wait_until
 from tidemark.recovery.node_restart.messages import VARIANTS
 from tidemark.recovery.node_restart.source import Source
-from tidemark.recovery.node_restart.verify import different_slots
 
 NAME = "test.t"
 

@@ -13,7 +13,7 @@ import tidemark as tm
 from tests.naive.partitions import comparable, number_of
 from tests.partition.kinds import TYPES
 from tests.partition.kinds import table as random_table
-from tidemark.engine.schema.definition import TableDefinition
+from tests.partition.test_kinds import defined
 from tidemark.engine.schema.partition_pruning import Between, Known, partitions_for
 
 
@@ -58,11 +58,6 @@ def test_pruning_keeps_every_partition_that_has_a_row(seed: int) -> None:
         if all(holds(each, pieces[name]) for name, each in known.items()):
             number = number_of(definition, key)
             assert number == -1 or number in kept, (key, known, definition.partition)
-
-
-def defined(partition: Any) -> TableDefinition:
-    columns = (tm.Column("a", tm.Int32), tm.Column("b", tm.VarChar(20)), tm.Column("v", tm.Int64))
-    return TableDefinition(1, 1, "t", columns, ("a", "b"), partition)
 
 
 TENS = tm.RangePartition("a", [("p0", 10), ("p1", 20), ("p2", 30)])

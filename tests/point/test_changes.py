@@ -192,6 +192,13 @@ class Twins:
         assert states[0] == states[1], self.log[-5:]
         return quick
 
+    def call(self, name: str, in_txn: bool, *given: Any, **by: str) -> None:
+        """A call of the table, or of the transaction that is under way."""
+        if in_txn:
+            self.do(f"txn.{name} {given} {by}", lambda side: getattr(side.txn, name)("t", *given, **by))
+        else:
+            self.do(f"{name} {given} {by}", lambda side: getattr(side.db["t"], name)(*given, **by))
+
     def compare(self) -> None:
         rows, wanted = (side.rows() for side in self.sides)
         assert [repr(tuple(row)) for row in rows] == [repr(tuple(row)) for row in wanted], self.log[-9:]
@@ -394,28 +401,13 @@ class Twins:
             changes, where = self.changes(), None
             if rng.random() < self.guards:
                 changes, where = self.guarded(changes)
-            if in_txn:
-                self.do(
-                    f"txn.update {key} {changes} {where} {by}",
-                    lambda side: side.txn.update("t", key, changes, where, **by),
-                )
-            else:
-                self.do(
-                    f"update {key} {changes} {where} {by}",
-                    lambda side: side.db["t"].update(key, changes, where, **by),
-                )
+            self.call("update", in_txn, key, changes, where, **by)
         elif made < 0.62:
             row, name = self.row(), rng.choice(["insert", "write"])
-            if in_txn:
-                self.do(f"txn.{name} {row}", lambda side: getattr(side.txn, name)("t", row))
-            else:
-                self.do(f"{name} {row}", lambda side: getattr(side.db["t"], name)(row))
+            self.call(name, in_txn, row)
         elif made < 0.72:
             where = self.guarded(None)[1] if rng.random() < self.guards else None
-            if in_txn:
-                self.do(f"txn.delete {key} {where} {by}", lambda side: side.txn.delete("t", key, where, **by))
-            else:
-                self.do(f"delete {key} {where} {by}", lambda side: side.db["t"].delete(key, where, **by))
+            self.call("delete", in_txn, key, where, **by)
         elif made < 0.77 and in_txn:
             lock = rng.choice(["exclusive", "exclusive", "shared", None])
             self.do(f"txn.get {key} {lock} {by}", lambda side: side.txn.get("t", key, lock=lock, **by))

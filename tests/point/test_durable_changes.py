@@ -83,11 +83,7 @@ def ready(db: Any) -> Any:
 
 def after_power_loss(files: MemoryFiles) -> Any:
     """The rows that are on the disk for certain."""
-    again = open_memory(files.image(lambda piece: False))
-    try:
-        return rows_of(again, NAME)
-    finally:
-        again.close()
+    return rows_of(open_memory(files.image(lambda piece: False)), NAME)
 
 
 CALLS: list[Callable[[Any], Any]] = [
@@ -117,7 +113,6 @@ def test_each_change_that_has_returned_is_on_the_disk() -> None:
             seen.append(after_power_loss(files))
             assert seen[-1] == rows_of(db, NAME)
         status = db.status()
-        db.close()
         return seen, status["log"], status["transactions"]
 
     states, log, _ = both(scenario)
@@ -138,9 +133,7 @@ def test_what_refused_a_row_is_on_the_disk_once_the_call_has_returned(call: str)
         assert after_power_loss(files)[1][1] == 0
         where = tm.col("n") >= 0
         assert not (table.update(1, {"n": 5}, where) if call == "update" else table.delete(1, where))
-        found = after_power_loss(files)[1], db.status()["log"]["transactions_written"]
-        db.close()
-        return found
+        return after_power_loss(files)[1], db.status()["log"]["transactions_written"]
 
     assert both(scenario)[0] == (1, -1, "a", 101)
 
@@ -180,7 +173,6 @@ def test_change_whose_write_or_sync_fails_is_not_acknowledged(operation: str, nu
         kept, killed = after_power_loss(memory), open_memory(memory.kill())
         shown = killed.outcome(txid_of(found))
         assert shown == ("committed" if killed[NAME].get(2).n == 2 else "aborted")
-        killed.close()
         return found, later, state, kept, shown
 
     (kind, text, evidence), _, state, kept, _ = both(scenario)
@@ -202,7 +194,6 @@ def test_change_that_ctrl_c_interrupts_at_the_disk_names_its_transaction() -> No
         found = outcome(lambda: table.update(1, {"n": 1}))
         shown = db.outcome(txid_of(found)), table.get(1).n
         assert table.update(2, {"n": 2})
-        db.close()
         return found, shown
 
     (kind, _, _), shown = both(scenario)
@@ -221,7 +212,6 @@ def test_change_that_finds_the_log_full_is_refused_and_the_store_continues() -> 
         db.checkpoint()
         db.checkpoint()
         assert table.update(1, {"n": -1})
-        db.close()
         return made, found
 
     made, found = both(scenario)
@@ -293,8 +283,6 @@ def test_sixteen_threads_lose_no_change_that_has_returned() -> None:
     for before, image in images:
         again = open_memory(image, redo_log="8 MiB")
         assert all(again[NAME].get(number).n >= before[number] for number in range(16))
-        again.close()
-    db.close()
 
 
 def test_leader_that_ctrl_c_ends_leaves_no_other_change_waiting() -> None:
@@ -323,7 +311,6 @@ def test_leader_that_ctrl_c_ends_leaves_no_other_change_waiting() -> None:
         assert not each.is_alive()
     assert found == [True] * 3 and db.parts.store.log.writing.followers == 0
     assert [after_power_loss(memory)[number][1] for number in (1, 2, 3, 4)] == [1, 2, 3, 4]
-    db.close()
 
 
 @pytest.mark.parametrize("is_known", [True, False])
@@ -357,11 +344,9 @@ def test_memory_error_at_any_point_changes_nothing_or_fails_the_store(is_known: 
             assert db.parts.store.failure.first is not None, place
             again, txid = open_memory(db.parts.files.kill()), point.error.evidence["txid"]
             assert isinstance(txid, int) and again.outcome(txid) == ("committed" if again[NAME].get(1).n else "aborted")
-            again.close()
         elif point.error is None:
             assert kept == 1, place
         else:
             assert db.parts.store.failure.first is None and table.get(1).n == kept == 0, place
-            db.close()
         seen.add(type(point.error))
     assert tm.CommitOnFailedStore in seen and (is_known or tm.MemoryExhausted in seen)

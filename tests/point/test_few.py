@@ -5,7 +5,6 @@ Two stores get the same calls. In one of them kernels are never asked. Log recor
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 from typing import Any
 
@@ -50,13 +49,6 @@ class FewRows(Twins):
         quick, general = (sorted(repr(tuple(row)) for row in side.db["t"].scan()) for side in self.sides)
         assert quick == general, self.log[-9:]
 
-    def call(self, name: str, *arguments: Any) -> None:
-        is_open = self.quick.txn is not None and self.rng.random() < 0.8
-        if is_open:
-            self.do(f"txn.{name} {arguments}", lambda side: getattr(side.txn, name)("t", *arguments))
-        else:
-            self.do(f"{name} {arguments}", lambda side: getattr(side.db["t"], name)(*arguments))
-
     def row(self) -> Any:
         """Mostly a right row, as a tuple: a new one, or one with a key that there is, or was."""
         if self.rng.random() < 0.2:
@@ -97,24 +89,25 @@ class FewRows(Twins):
         rng = self.rng
         kind = rng.random()
         size = rng.choice([1, 2, 3, 5])
+        in_txn = self.quick.txn is not None and rng.random() < 0.8
         try:
             if kind < 0.15:
-                self.call("insert_many", [self.row() for _ in range(size)])
+                self.call("insert_many", in_txn, [self.row() for _ in range(size)])
             elif kind < 0.3:
-                self.call("write_many", [self.row() for _ in range(size)])
+                self.call("write_many", in_txn, [self.row() for _ in range(size)])
             elif kind < 0.4:
-                self.call("upsert_many", [self.row() for _ in range(size)])
+                self.call("upsert_many", in_txn, [self.row() for _ in range(size)])
             elif kind < 0.5:
                 changes = rng.choice([None, None, self.computed(self.changes())])
-                self.call("upsert", self.row(), changes)
+                self.call("upsert", in_txn, self.row(), changes)
             elif kind < 0.6:
-                self.call("delete_many", [self.key() for _ in range(size)])
+                self.call("delete_many", in_txn, [self.key() for _ in range(size)])
             elif kind < 0.7:
-                self.update_many(size)
+                self.update_many(in_txn, size)
             elif kind < 0.8:
-                self.call("update_where", self.computed(self.changes()), self.condition())
+                self.call("update_where", in_txn, self.computed(self.changes()), self.condition())
             elif kind < 0.85:
-                self.call("delete_where", self.condition())
+                self.call("delete_where", in_txn, self.condition())
             elif kind < 0.93:
                 self.transaction()
             elif kind < 0.97:
@@ -124,7 +117,7 @@ class FewRows(Twins):
         except (TypeError, tm.TypeMismatch):
             return  # a condition that Python refuses to build
 
-    def update_many(self, size: int) -> None:
+    def update_many(self, in_txn: bool, size: int) -> None:
         columns = [each for each in self.quick.table.definition.columns if each.name not in self.quick.world.key]
         chosen = self.rng.sample(columns, min(len(columns), 2))
         rows = []
@@ -132,7 +125,7 @@ class FewRows(Twins):
             pieces = self.rng.choice(self.quick.world.keys)
             row = dict(zip(self.quick.world.key, pieces, strict=True))
             rows.append(row | self.values(chosen))
-        self.call("update_many", rows)
+        self.call("update_many", in_txn, rows)
 
 
 @pytest.mark.parametrize("seed", [*range(share(16, 200)), *fresh_seeds(share(6, 200))])
@@ -178,23 +171,6 @@ def test_kernels_change_few_rows(table: Any, counted: Counter[str]) -> None:
     assert [tuple(table[key]) for key in (4, 10, 11, 20)] == [(4, 11, 4), (10, 5, 12), (11, 6, 11), (20, 5, 20)]
 
 
-def test_all_rows_are_changed_or_none(table: Any, counted: Counter[str]) -> None:
-    before = sorted(map(tuple, table))
-    with pytest.raises(tm.DuplicateKey) as failed:
-        table.insert_many([(30, 1, 30), (31, 1, 31), (3, 1, 32)])
-    assert failed.value.row == 2
-    with pytest.raises(tm.DuplicateKey):
-        table.write_many([(30, 1, 30), (31, 1, 3)])
-    with pytest.raises(tm.RowNotFound):
-        table.update_many([{"id": 3, "n": 9}, {"id": 99, "n": 9}])
-    with pytest.raises(tm.RowNotFound):
-        table.delete_many([3, 99])
-    with pytest.raises(tm.ValueOutOfRange):
-        table.update_where({"n": tm.col("n") + (2**63 - 2)}, where=tm.col("n") == 2)
-    assert counted["general"] == 5
-    assert sorted(map(tuple, table)) == before
-
-
 def test_an_upsert_judges_the_whole_row(table: Any) -> None:
     """Though the row exists, and `set` gives what is changed."""
     with pytest.raises(tm.ValueOutOfRange):
@@ -224,27 +200,3 @@ def test_a_row_that_others_hold_is_waited_for(db: Any, table: Any) -> None:
         txn.update_many("t", [{"id": 3, "n": 70}, {"id": 4, "n": 70}])
     holder.rollback()
     assert table.update_many([{"id": 3, "n": 70}, {"id": 4, "n": 70}]) == 2
-
-
-def test_changes_of_the_transaction_are_seen(db: Any, table: Any) -> None:
-    with db.transaction() as txn:
-        txn.update("t", 5, {"n": 40})
-        assert txn.update_where("t", {"n": 41}, where=tm.col("n") == 40) == 1
-        assert txn.delete_where("t", tm.col("id") == 5) == 1
-        assert txn.update_where("t", {"n": 1}, where=tm.col("id") == 5) == 0
-        txn.rollback()
-    assert table[5].n == 2
-
-
-def test_batches_of_one_seed_in_any_order() -> None:
-    """Rows of a batch come in their order: a key may come again."""
-    rng = random.Random(7)
-    db = open_memory(durability="epoch")
-    table = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
-    wanted: dict[int, int] = {}
-    for _ in range(200):
-        rows = [(rng.randrange(9), rng.randrange(99)) for _ in range(rng.randrange(1, 6))]
-        table.write_many(rows)
-        wanted.update(rows)
-        assert dict(map(tuple, table)) == wanted
-    db.close()

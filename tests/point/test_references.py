@@ -244,66 +244,81 @@ def free_the_log(db: Any) -> None:
         db.checkpoint()
 
 
+# A change, and whether kernels make it.
+OWN_KEY: list[tuple[int, Any, Any, bool]] = [
+    (MODE_UPDATE, 1, NEW, True),
+    (MODE_UPDATE, 1, {"".join(name): each for name, each in NEW.items()}, True),
+    (MODE_UPDATE, 1, {}, True),
+    (MODE_UPDATE, 2, NEW, False),
+    (MODE_UPDATE, "1", NEW, False),
+    (MODE_UPDATE, 1, [NEW], False),
+    (MODE_UPDATE, 1, {**NEW, "text": "x"}, True),
+    (MODE_UPDATE, 1, {"text": None}, True),
+    (MODE_UPDATE, 1, {**NEW, "u": b"u"}, True),
+    (MODE_UPDATE, 1, {"u": b"u", "text": "\ud800"}, False),
+    (MODE_UPDATE, 1, {"u": b"other"}, False),  # another row has it
+    (MODE_UPDATE, 1, {"text": "x" * 901}, False),
+    (MODE_UPDATE, 1, {**NEW, "no such": 1}, False),
+    (MODE_UPDATE, 1, {**NEW, "n": 2**31}, False),
+    (MODE_UPDATE, 1, {**NEW, "n": 2**64}, False),
+    (MODE_UPDATE, 1, {**NEW, "code": "\ud800"}, False),
+    (MODE_UPDATE, 1, {**NEW, "d": decimal.Decimal("0.001")}, False),
+    (MODE_UPDATE, 1, {**NEW, "d": decimal.Decimal("1E+7")}, False),
+    (MODE_UPDATE, 1, {**NEW, "d": decimal.Decimal("1." + 50 * "0")}, False),
+    (MODE_UPDATE, 1, {**NEW, "d": decimal.Decimal("sNaN")}, False),
+    (MODE_UPDATE, 1, {**NEW, "d": 1.5}, False),
+    (MODE_UPDATE, 1, {**NEW, "w": 10**36}, False),
+    (MODE_UPDATE, 1, {**NEW, "e": "no such"}, False),
+    (MODE_UPDATE, 1, {**NEW, "e": "\ud800"}, False),
+    (MODE_UPDATE, 1, {**NEW, "s": 1e39}, False),
+    (MODE_UPDATE, 1, {**NEW, "day": MOMENT}, False),
+    (MODE_UPDATE, 1, {**NEW, "time": MOMENT.replace(tzinfo=datetime.UTC).timetz()}, False),
+    (MODE_UPDATE, 1, {**NEW, "at": MOMENT.replace(tzinfo=datetime.UTC)}, False),
+    (MODE_UPDATE, 1, {**NEW, "when": MOMENT}, False),
+    (MODE_UPDATE, 1, {**NEW, "large": 2**64}, False),
+    (MODE_UPDATE, 1, {**NEW, "large": -(2**70)}, False),
+    (MODE_UPDATE, 1, {**NEW, "ok": None}, False),
+    (MODE_WRITE, ROW, None, True),
+    (MODE_WRITE, NAMED, None, True),
+    (MODE_INSERT, ROW, None, False),
+    (MODE_INSERT, ROW[1:], None, False),
+    (MODE_INSERT, (*ROW[:-2], "\ud800", b"v"), None, False),
+    (MODE_INSERT, (2, *ROW[1:]), None, False),  # the unique index has its key
+    (MODE_INSERT, {**NAMED, "u": None}, None, False),
+    (MODE_DELETE, 2, None, False),
+    (MODE_DELETE, None, None, False),
+]
+BY_INDEX: list[tuple[int, Any, Any, Any, bool]] = [
+    (MODE_UPDATE, b"u", NEW, "u", True),
+    (MODE_UPDATE, b"u", {"u": b"u", "text": "y"}, "u", True),
+    (MODE_UPDATE, b"u", {"u": b"other"}, "u", False),
+    (MODE_UPDATE, b"none", NEW, "u", False),
+    (MODE_UPDATE, b"longer than nine", NEW, "u", False),
+    (MODE_UPDATE, "u", NEW, "u", False),
+    (MODE_UPDATE, b"u", NEW, "by_n", False),
+    (MODE_UPDATE, b"u", NEW, [], False),
+    (MODE_DELETE, b"none", None, "u", False),
+    (MODE_DELETE, (b"u", b"u"), None, "u", False),
+]
+
+
 @pytest.mark.parametrize(
-    ("mode", "what", "changes", "is_made"),
-    [
-        (MODE_UPDATE, 1, NEW, True),
-        (MODE_UPDATE, 1, {"".join(name): each for name, each in NEW.items()}, True),
-        (MODE_UPDATE, 1, {}, True),
-        (MODE_UPDATE, 2, NEW, False),
-        (MODE_UPDATE, "1", NEW, False),
-        (MODE_UPDATE, 1, [NEW], False),
-        (MODE_UPDATE, 1, {**NEW, "text": "x"}, True),
-        (MODE_UPDATE, 1, {"text": None}, True),
-        (MODE_UPDATE, 1, {**NEW, "u": b"u"}, True),
-        (MODE_UPDATE, 1, {"u": b"u", "text": "\ud800"}, False),
-        (MODE_UPDATE, 1, {"u": b"other"}, False),  # another row has it
-        (MODE_UPDATE, 1, {"text": "x" * 901}, False),
-        (MODE_UPDATE, 1, {**NEW, "no such": 1}, False),
-        (MODE_UPDATE, 1, {**NEW, "n": 2**31}, False),
-        (MODE_UPDATE, 1, {**NEW, "n": 2**64}, False),
-        (MODE_UPDATE, 1, {**NEW, "code": "\ud800"}, False),
-        (MODE_UPDATE, 1, {**NEW, "d": decimal.Decimal("0.001")}, False),
-        (MODE_UPDATE, 1, {**NEW, "d": decimal.Decimal("1E+7")}, False),
-        (MODE_UPDATE, 1, {**NEW, "d": decimal.Decimal("1." + 50 * "0")}, False),
-        (MODE_UPDATE, 1, {**NEW, "d": decimal.Decimal("sNaN")}, False),
-        (MODE_UPDATE, 1, {**NEW, "d": 1.5}, False),
-        (MODE_UPDATE, 1, {**NEW, "w": 10**36}, False),
-        (MODE_UPDATE, 1, {**NEW, "e": "no such"}, False),
-        (MODE_UPDATE, 1, {**NEW, "e": "\ud800"}, False),
-        (MODE_UPDATE, 1, {**NEW, "s": 1e39}, False),
-        (MODE_UPDATE, 1, {**NEW, "day": MOMENT}, False),
-        (MODE_UPDATE, 1, {**NEW, "time": MOMENT.replace(tzinfo=datetime.UTC).timetz()}, False),
-        (MODE_UPDATE, 1, {**NEW, "at": MOMENT.replace(tzinfo=datetime.UTC)}, False),
-        (MODE_UPDATE, 1, {**NEW, "when": MOMENT}, False),
-        (MODE_UPDATE, 1, {**NEW, "large": 2**64}, False),
-        (MODE_UPDATE, 1, {**NEW, "large": -(2**70)}, False),
-        (MODE_UPDATE, 1, {**NEW, "ok": None}, False),
-        (MODE_WRITE, ROW, None, True),
-        (MODE_WRITE, NAMED, None, True),
-        (MODE_INSERT, ROW, None, False),
-        (MODE_INSERT, ROW[1:], None, False),
-        (MODE_INSERT, (*ROW[:-2], "\ud800", b"v"), None, False),
-        (MODE_INSERT, (2, *ROW[1:]), None, False),  # the unique index has its key
-        (MODE_INSERT, {**NAMED, "u": None}, None, False),
-        (MODE_DELETE, 2, None, False),
-        (MODE_DELETE, None, None, False),
-    ],
+    ("mode", "what", "changes", "index", "is_made"), [*((*each[:3], None, each[3]) for each in OWN_KEY), *BY_INDEX]
 )
-def test_changes(changed: Any, mode: int, what: Any, changes: Any, is_made: bool) -> None:
+def test_changes(changed: Any, mode: int, what: Any, changes: Any, index: Any, is_made: bool) -> None:
     table = changed["c"]
     plan_of(table.table)
-    objects = [what, *(changes if isinstance(changes, dict) else [changes])]
+    objects = [what, index, *(changes if isinstance(changes, dict) else [changes])]
     objects += [*(changes.values() if isinstance(changes, dict) else []), None, ..., True, False, 0, 1]
     objects += what if isinstance(what, tuple) else [*what, *what.values()] if isinstance(what, dict) else []
     make = CommittedChanges(changed.parts.store.resources).make
-    assert make(table.table, mode, what, changes) == is_made
+    assert make(table.table, mode, what, changes, index) == is_made
     free_the_log(changed)
-    assert_flat(lambda: make(table.table, mode, what, changes), *objects)
+    assert_flat(lambda: make(table.table, mode, what, changes, index), *objects)
     with changed.transaction() as txn:
-        assert change(txn, "c", mode, what, changes) == is_made
+        assert change(txn, "c", mode, what, changes, index) == is_made
         if not is_made:
-            assert_flat(lambda: change(txn, "c", mode, what, changes), *objects)
+            assert_flat(lambda: change(txn, "c", mode, what, changes, index), *objects)
         txn.rollback()
 
 
@@ -338,43 +353,6 @@ def test_changes_by_programs(changed: Any, mode: int, what: Any, changes: Any, w
         txn.rollback()
 
 
-@pytest.mark.parametrize(
-    ("mode", "key", "changes", "index", "is_made"),
-    [
-        (MODE_UPDATE, b"u", NEW, "u", True),
-        (MODE_UPDATE, b"u", {"u": b"u", "text": "x"}, "u", True),
-        (MODE_UPDATE, b"u", {"u": b"other"}, "u", False),
-        (MODE_UPDATE, b"none", NEW, "u", False),
-        (MODE_UPDATE, b"longer than nine", NEW, "u", False),
-        (MODE_UPDATE, "u", NEW, "u", False),
-        (MODE_UPDATE, b"u", NEW, "by_n", False),
-        (MODE_UPDATE, b"u", NEW, [], False),
-        (MODE_DELETE, b"none", None, "u", False),
-        (MODE_DELETE, (b"u", b"u"), None, "u", False),
-    ],
-)
-def test_changes_by_a_unique_index(changed: Any, mode: int, key: Any, changes: Any, index: Any, is_made: bool) -> None:
-    table = changed["c"]
-    plan_of(table.table)
-    objects = [key, *(changes or ()), *(changes or {}).values(), index, None, ..., True, False]
-    make = CommittedChanges(changed.parts.store.resources).make
-    assert make(table.table, mode, key, changes, index) == is_made
-    free_the_log(changed)
-    assert_flat(lambda: make(table.table, mode, key, changes, index), *objects)
-    with changed.transaction() as txn:
-        assert change(txn, "c", mode, key, changes, index) == is_made
-        if not is_made:
-            assert_flat(lambda: change(txn, "c", mode, key, changes, index), *objects)
-        txn.rollback()
-
-
-@pytest.mark.parametrize("key", [b"u", b"none", "u", None])
-def test_rows_locked_by_a_unique_index(changed: Any, key: Any) -> None:
-    plan = plan_of(changed["c"].table)
-    with changed.transaction() as txn:
-        assert_flat(lambda: locked(txn, "c", key, "u"), key, *singles(plan))
-
-
 def test_rows_that_come_and_go(changed: Any) -> None:
     table = changed["c"]
     plan_of(table.table)
@@ -388,8 +366,10 @@ def test_rows_that_come_and_go(changed: Any) -> None:
     assert_flat(come_and_go, *row, None, ...)
 
 
-@pytest.mark.parametrize("key", [1, 2, "1", None])
-def test_locked_rows(changed: Any, key: Any) -> None:
+@pytest.mark.parametrize(
+    ("key", "index"), [*((key, None) for key in (1, 2, "1", None)), *((key, "u") for key in (b"u", b"none", "u", None))]
+)
+def test_locked_rows(changed: Any, key: Any, index: str | None) -> None:
     plan = plan_of(changed["c"].table)
     with changed.transaction() as txn:
-        assert_flat(lambda: locked(txn, "c", key), key, *singles(plan))
+        assert_flat(lambda: locked(txn, "c", key, index), key, *singles(plan))

@@ -158,40 +158,15 @@ def test_all_trees_together(plan: Plan) -> None:
         assert by_kernel(plan, words, *call) == by_compiler(plan, *call), call
 
 
+ODD: list[Any] = [
+    *(0, 1, -1, 2**63 - 1, -(2**63), 2**63, 2**64, 2**200, True, 1.5, -0.0, float("nan"), D("NaN")),
+    *(D("1"), D("1.5"), D("-0.00"), D("1E+3"), D("0.001"), D(10) ** 17, D(10) ** 30),
+    *("", "a" * 30, "\ud800", b"", b"\0"),
+]
+
+
 def with_constants(rng: random.Random, kind: Any, given: Any) -> list[Any]:
-    made = [value(rng, kind) for _ in range(20)] + [edge(rng, kind) for _ in range(20)]
-    return [
-        given,
-        *made,
-        0,
-        1,
-        -1,
-        2**63 - 1,
-        -(2**63),
-        2**63,
-        2**64,
-        2**200,
-        True,
-        1.5,
-        -0.0,
-        float("nan"),
-        D("NaN"),
-    ] + [
-        *(
-            D("1"),
-            D("1.5"),
-            D("-0.00"),
-            D("1E+3"),
-            D("0.001"),
-            D(10) ** 17,
-            D(10) ** 30,
-            "",
-            "a" * 30,
-            "\ud800",
-            b"",
-            b"\0",
-        )
-    ]
+    return [given, *(value(rng, kind) for _ in range(20)), *(edge(rng, kind) for _ in range(20)), *ODD]
 
 
 @pytest.mark.parametrize("seed", range(3))

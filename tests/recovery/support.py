@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from tidemark.engine.sealed.sealed_layout import (
 )
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.program import PowerOff, power_off
 from tidemark.recovery.system_restart.sysfile_layout import SYSFILE
 
 Contents = dict[str, bytes]
@@ -201,14 +202,6 @@ def with_body(content: bytes, change: Callable[[dict[str, Any]], None] | bytes) 
     header["words"], header["body_bytes"] = count, len(body)
     seal(made, count)
     return made.tobytes()
-
-
-class PowerOff(BaseException):
-    """The machine is gone."""
-
-
-def power_off() -> NoReturn:
-    raise PowerOff
 
 
 def powered_off(memory: MemoryFiles, nth: int, work: Callable[[Any], object]) -> bool:

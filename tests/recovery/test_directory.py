@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import socket
@@ -15,7 +14,6 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.recovery.support import powered_off
 from tests.store.support import SMALL, open_memory
 from tidemark.backup import restore
 from tidemark.database import check_store
@@ -143,19 +141,6 @@ def test_what_a_file_system_or_a_crash_puts_there_is_no_obstacle(name: str, tmp_
     tm.open(tmp_path, **SMALL, create=False).close()
 
 
-def test_other_files_next_to_a_store_stay(tmp_path: Path) -> None:
-    # Only a new store needs an empty directory: what a user puts beside a store is left alone.
-    tm.open(tmp_path, **SMALL).close()
-    for name in ("readme", "redo/notes.txt", "lcp/phone", "redo/².redo"):
-        file(name)(tmp_path)
-    with tm.open(tmp_path, **SMALL) as db:
-        db.create_table("t", [tm.Column("id", tm.Int64)], "id")
-        for _ in range(3):
-            db.checkpoint()
-    for name in ("readme", "redo/notes.txt", "lcp/phone", "redo/².redo"):
-        assert (tmp_path / name).read_bytes() == b"mine\n"
-
-
 def test_opening_without_create_leaves_nothing(tmp_path: Path) -> None:
     """Story: create=False left a LOCK in a directory without a store."""
     with pytest.raises(tm.FileMissing, match=f"there is no store in {tmp_path}: it is empty; check the path, or open"):
@@ -206,25 +191,6 @@ def test_the_directory_is_looked_at_again_under_the_lock() -> None:
     with pytest.raises(tm.ForeignFile, match=r"it has notes\.txt; "):
         Restart(files, Options.from_keywords(SMALL), ManualClock()).run()
     assert files.snapshot() == before
-
-
-@pytest.mark.parametrize("is_lock_lost", [False, True])
-def test_creation_cut_anywhere_is_finished_by_the_next_open(is_lock_lost: bool) -> None:
-    # A crash of the machine may lose LOCK, which is not synced; here it loses it even where that cannot happen.
-    unfinished = 0
-    for nth in itertools.count(1):
-        memory = MemoryFiles()
-        went_off = powered_off(memory, nth, open_memory)
-        contents = memory.kill().snapshot()
-        if is_lock_lost:
-            contents.pop("LOCK", None)
-        db = open_memory(MemoryFiles.from_snapshot(contents))
-        unfinished += db.parts.opened.report.is_new
-        assert db.tables() == []
-        db.close()
-        if not went_off:
-            break
-    assert unfinished > 5 and nth > 20
 
 
 def test_forget_removes_files_of_a_store_only() -> None:

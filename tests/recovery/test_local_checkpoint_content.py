@@ -18,11 +18,6 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 pytestmark = pytest.mark.usefixtures("storage")
 
 
-@pytest.fixture(scope="module")
-def history(storage: str) -> History:
-    return make_history()
-
-
 def emptied(content: bytes) -> bytes:
     """A data file with the entries of its last block taken out, sealed as if they never were."""
     at, _ = units(content)[-1]
@@ -171,22 +166,25 @@ def place_of(history: History, kind: str) -> tuple[str, int]:
 KINDS = ["sysfile", "sysfile.1", "control", "data", "copies", "needed group", "last group"]
 
 
+VERSIONS = [
+    (tm.VersionTooNew, FORMAT_VERSION + 1, FORMAT_VERSION),
+    (tm.VersionTooOld, FORMAT_VERSION_OLDEST - 1, FORMAT_VERSION_OLDEST),
+]
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_unit_of_a_newer_format_is_refused_with_both_versions(history: History, kind: str) -> None:
+@pytest.mark.parametrize(("refusal", "found", "supported"), VERSIONS, ids=["newer", "older"])
+def test_unit_of_another_format_is_refused_with_both_versions(
+    history: History, kind: str, refusal: type[tm.Error], found: int, supported: int
+) -> None:
     # Story: only the sysfile's format was verified: every other kind was read as if its format were the current one.
     name, at = place_of(history, kind)
-    contents = {**history.contents, name: resealed(history.contents[name], at, version=FORMAT_VERSION + 1)}
-    error = refused(contents, tm.VersionTooNew)
-    assert (error.found, error.supported, error.file) == (FORMAT_VERSION + 1, FORMAT_VERSION, name)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_unit_of_an_older_format_is_refused_with_both_versions(history: History, kind: str) -> None:
-    name, at = place_of(history, kind)
-    contents = {**history.contents, name: resealed(history.contents[name], at, version=FORMAT_VERSION_OLDEST - 1)}
-    error = refused(contents, tm.VersionTooOld)
-    assert (error.found, error.supported) == (FORMAT_VERSION_OLDEST - 1, FORMAT_VERSION_OLDEST)
-    assert "release" in str(error)
+    error = refused({**history.contents, name: resealed(history.contents[name], at, version=found)}, refusal)
+    assert (error.found, error.supported) == (found, supported)
+    if refusal is tm.VersionTooNew:
+        assert error.file == name
+    else:
+        assert "release" in str(error)
 
 
 def test_store_used_by_its_own_version_again_after_a_refusal(history: History) -> None:

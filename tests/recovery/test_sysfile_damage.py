@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import random
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,12 +14,8 @@ import tidemark as tm
 from tests.crash.programs.disk_history import DiskHistory
 from tests.recovery.support import Contents, History, flipped, make_history, put, refused, reopened, resealed, survives
 from tests.storage import memory_only
-from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
-from tidemark.database import Database
-from tidemark.engine.base.clock import ManualClock
-from tidemark.engine.base.options import Options
+from tests.store.support import ACCOUNT, open_memory, rows_of
 from tidemark.engine.disk.undo_ring import undo_geometry
-from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.crash_harness.program import Ledger, digest_of, open_simulated, state_of
 from tidemark.recovery.system_restart.sysfile import NAMES, open_copies, read_copy, read_sysfile, write_sysfile
@@ -38,11 +33,6 @@ DAMAGES: dict[str, Damage] = {
     "zeros": lambda content, rng: bytes(len(content)),
     "missing": lambda content, rng: None,
 }
-
-
-@pytest.fixture(scope="module")
-def history(storage: str) -> History:
-    return make_history()
 
 
 @pytest.fixture(scope="module")
@@ -72,17 +62,6 @@ def generation(content: bytes) -> int:
     assert SYSFILE.fields is not None
     at = SYSFILE.fields["generation"][1]
     return int.from_bytes(content[at : at + 8], "little")
-
-
-def foreign_store() -> Contents:
-    """The files of a store with another UUID."""
-    files = MemoryFiles()
-    db = Database(files, Options.from_keywords(SMALL), ManualClock(seed=77))
-    db.create_table("test.account", ACCOUNT, "id")
-    put(db, 0, 20, 9.0)
-    db.checkpoint()
-    db.close()
-    return files.snapshot()
 
 
 @pytest.mark.parametrize("how", DAMAGES)
@@ -203,36 +182,8 @@ def test_both_copies_damaged_and_nothing_was_ever_written_a_store_is_made(how: s
     assert rows_of(open_memory(again.kill())) == expected
 
 
-def test_making_a_store_leaves_files_of_others_alone() -> None:
-    # Story: making a store removed every file in folders named redo and lcp, even files that were not the store's. No
-    # store is made next to such files; in a store's folders they stay.
-    theirs = {
-        "redo/notes.txt": b"do it again",
-        "redo/my own.redo": b"undo",
-        "redo/².redo": b"2",
-        "lcp/phone": b"call",
-        "lcp/more/deep": b"x",
-        "readme": b"mine",
-    }
-    refused(theirs, tm.ForeignFile)
-    made = MemoryFiles()
-    open_memory(made).close()
-    db, files = reopened({**theirs, **made.snapshot()})
-    db.create_table("test.account", ACCOUNT, "id")
-    put(db, 0, 5, 1.0)
-    db.checkpoint()
-    db.checkpoint()
-    db.checkpoint()
-    expected = rows_of(db)
-    after = files.kill()
-    assert {name: after.snapshot().get(name) for name in theirs} == theirs
-    assert rows_of(open_memory(after)) == expected
-
-
-def test_one_copy_of_another_store_is_foreign(history: History) -> None:
-    other = foreign_store()
-    for name in NAMES:
-        refused({**history.contents, name: other[name]}, tm.ForeignFile)
+def test_both_copies_of_another_store_are_foreign(history: History) -> None:
+    other = make_history(seed=99).contents
     refused({**history.contents, **{name: other[name] for name in NAMES}}, tm.ForeignFile)
 
 
@@ -302,12 +253,3 @@ def test_undo_log_and_filtered_epoch_come_back_and_copies_without_them_have_none
     assert (written.filtered_epoch, written.undo_geometry) == (77, ring)
     again = write_sysfile(copies, replace(written, gci=9))
     assert read_sysfile(files) == again and again.undo_geometry == ring
-
-
-def test_unreadable_copy_the_other_serves(history: History) -> None:
-    for name in NAMES:
-        memory = MemoryFiles.from_snapshot(history.contents)
-        files: Any = FaultFiles(memory, [Rule("pread", name, error=errno.EIO)])
-        db = open_memory(files)
-        assert rows_of(db) == history.rows
-        db.close()

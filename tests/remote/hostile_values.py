@@ -1,4 +1,4 @@
-"""Messages of a malicious peer, for `unpack`: valid values with parts replaced, and their bytes altered."""
+"""Messages of a malicious peer, for `unpack`: values changed as fuzzing changes them; and a twin of `measured`."""
 
 from __future__ import annotations
 
@@ -9,23 +9,22 @@ from collections import namedtuple
 from decimal import Decimal
 from typing import Any
 
-import msgpack
 import pyarrow as pa
 
 import tidemark as tm
+from tests.fuzz.mutations import packed_tree
+from tests.remote.test_arrow_streams import MIXED
 from tidemark.replication.calls import packed_values_kernels as m
 from tidemark.replication.calls.values import EXTENSIONS, KINDS, NESTING_MAX, VALUE_BYTES_MAX, measured, pack, unpack
 
 Row = namedtuple("Row", ["id", "owner"])
 COLUMN = tm.Column("x", tm.Decimal(10, 2), default=Decimal("1.5"))
-DEFINITION = b'{"format":1,"columns":[],"table_id":0,"version":1,"name":"a.b","primary_key":[]}'
 WHERE = (tm.col("a") + 1 > 2) & tm.col("b").isin([1, "x"]) | ~tm.col("c").like("x%") & tm.col("d").is_null()
-TABLE = pa.table({"a": [1, None], "s": ["x", None], "e": pa.array(["u", "v"]).dictionary_encode(), "z": pa.nulls(2)})
 GOOD: list[Any] = [
     *(None, True, -1, 200, 1 << 40, 1 << 63, 1 << 99, 0.5, "", "text", "é" * 40, b"", b"x" * 300, [], {}, ()),
     *(Decimal("-1.20"), datetime.date(2020, 1, 1), datetime.time(1, 2), datetime.datetime(2020, 1, 1)),
     *(datetime.timedelta(1, 2, 3), WHERE, COLUMN, tm.Enum("a", "b"), tm.DuplicateKey("m", key=(1, "x"), row=2)),
-    *(Row(1, "ann"), [Row(1, "a"), Row(2, "b")], TABLE, TABLE.to_batches()[0]),
+    *(Row(1, "ann"), [Row(1, "a"), Row(2, "b")], MIXED, pa.concat_tables([MIXED] * 2), MIXED.to_batches()[0]),
 ]
 # First bytes of values that take much memory, or claim to.
 HEADS = [
@@ -39,80 +38,24 @@ HEADS = [
 HEADS += [b"\x80", b"\x91", b"\x81", b"\xd4\x00\x90", b"\xc9\x00\x00\xff\xff\x00", b"\xd6\xff\0\0\0\0", b"\xc7\x00\x10"]
 
 
+MEMBERS = [pack(each) for each in GOOD]
+CHANGED = packed_tree(2 * NESTING_MAX)
+
+
 def cases(rng: random.Random) -> bytes:
     """Return the bytes of one message."""
-    data = msgpack.packb(_value(rng, 4), default=_extended, strict_types=True)
+    some = rng.choices(GOOD, k=rng.choice((0, 1, 2, 3, 17)))
+    named = {f"k{number}": each for number, each in enumerate(some)}
+    data = pack(rng.choice((rng.choice(GOOD), some, tuple(some), named)))
     for _ in range(rng.choice((0, 0, 1, 1, 2, 4))):
-        data = _altered(rng, data)
-    return data
-
-
-def _extended(value: Any) -> Any:
-    return msgpack.unpackb(pack(value))  # an ExtType, because no hook is given
-
-
-def _value(rng: random.Random, depth: int) -> Any:
-    """Return a value; parts may have wrong types, and payloads those of other values."""
-    dice = rng.random()
-    if not depth or dice < 0.3:
-        return rng.choice(GOOD)
-    if dice < 0.5:
-        return [_value(rng, depth - 1) for _ in range(rng.choice((0, 1, 2, 3, 17)))]
-    if dice < 0.6:
-        return {rng.choice("abcdef") * rng.choice((1, 40)): _value(rng, depth - 1) for _ in range(rng.randrange(4))}
-    name = rng.choice(EXTENSIONS)
-    if not KINDS[name][0]:
-        texts = [b"", b"1", b"1e9", b"9" * 5_000, b"2020-01-01", b"\xff", DEFINITION, b"[" * 2_000, b"{}"]
-        return msgpack.ExtType(EXTENSIONS.index(name), rng.choice(texts))
-    return msgpack.ExtType(EXTENSIONS.index(name), msgpack.packb(_parts(rng, name, depth), default=_extended))
-
-
-def _parts(rng: random.Random, name: str, depth: int) -> Any:
-    """Return a payload for a type that is nearly valid."""
-    made: Any = {
-        "row": [["id", "owner"], [1, 2]],
-        "timedelta": [1, 2, 3],
-        "expression": msgpack.unpackb(msgpack.unpackb(pack(WHERE)).data, ext_hook=msgpack.ExtType),
-        "program": ["test.account", 1, [0, 1], b"\0" * 160],
-        "error": ["DuplicateKey", "message", {"key": 1}],
-        "column": {"name": "x", "type": {"type": "Int64"}, "nullable": True, "storage": "memory"},
-        "type": {"type": "VarChar", "length": 5},
-    }.get(name, [1, "x"])
-    for _ in range(rng.choice((0, 1, 1, 2))):
-        if isinstance(made, list) and made:
-            place = rng.randrange(len(made))
-            inner = made[place]
-            if isinstance(inner, list) and inner and rng.random() < 0.7:
-                # A copy: the list may be one of `GOOD`, which would contain itself in the end.
-                inner = made[place] = list(inner)
-                inner[rng.randrange(len(inner))] = rng.choice([_value(rng, depth - 1), 1 << 40, -1, "Junction"])
-            else:
-                made[place] = _value(rng, depth - 1)
-        elif isinstance(made, dict):
-            made[rng.choice([*made, "length", "default"])] = _value(rng, depth - 1)
-    return made
-
-
-def _altered(rng: random.Random, data: bytes) -> bytes:
+        data = CHANGED(data, rng, MEMBERS)
     at = rng.randrange(len(data) + 1)
-    dice = rng.randrange(7)
-    if dice == 0:
-        return data[:at]
-    if dice == 1:
-        return data[:at] + bytes([rng.randrange(256)]) + data[at + 1 :]
-    if dice == 2:
-        return data[:at] + rng.choice(HEADS) + data[at:]
-    if dice == 3:
-        return data[:at] + struct.pack(">I", rng.choice((0, 1, 0xFFFF, 1 << 31, (1 << 32) - 1))) + data[at + 4 :]
-    if dice == 4:
-        part = data[at : at + rng.choice((1, 5, 100))]
-        return data[:at] + part * rng.choice((2, 3, 60)) + data[at:]
-    if dice == 5:
-        for _ in range(rng.choice((1, 5, NESTING_MAX - 1, NESTING_MAX, 300))):
-            data = msgpack.packb(msgpack.ExtType(rng.randrange(3), data)) if rng.random() < 0.7 else b"\x91" + data
-        return data
-    end = min(len(data), at + rng.choice((1, 9, 50)))
-    return data[:at] + data[end:]
+    if rng.random() < 0.1:
+        data = data[:at] + rng.choice(HEADS) + data[at:]
+    if rng.random() < 0.2:
+        length = struct.pack("<q", rng.choice((-1, 0, 4, 1 << 31, 1 << 62, -(1 << 63))))[: rng.choice((4, 8))]
+        data = data[:at] + length + data[at + len(length) :]
+    return data
 
 
 class Refused(Exception):

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import struct
-from collections.abc import Callable
 from typing import Any
 
 import msgpack
@@ -12,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from tests.seeds import fresh_seeds
 from tidemark.engine.base.errors import FrameRejected, TypeMismatch
 from tidemark.replication.calls.values import EXTENSIONS, pack, unpack
-from tidemark.replication.wire.arrow_streams import METADATA_FACTOR, arrow_bytes, arrow_table
+from tidemark.replication.wire.arrow_streams import METADATA_FACTOR, arrow_table
 
 
 def stream_of(*batches: Any, **options: Any) -> bytes:
@@ -59,7 +56,8 @@ def test_columns_of_tables_come_back_whole_sliced_and_in_many_batches() -> None:
     for table in (MIXED, MIXED.slice(1, 1), MIXED.slice(0, 0), pa.concat_tables([MIXED] * 5), MIXED.select([])):
         back = unpack(pack(table))
         assert back.equals(table) and back.schema == table.schema
-    assert unpack(pack(MIXED.to_batches()[0])).equals(MIXED.to_batches()[0])
+    for batch in (MIXED.to_batches()[0], pa.record_batch({"a": pa.array([], pa.int32())})):
+        assert unpack(pack(batch)).equals(batch)
     assert unpack(pack(pa.table({"z": pa.nulls(50_000)}))).num_rows == 50_000
 
 
@@ -198,29 +196,8 @@ def test_streams_of_other_things_are_refused() -> None:
     refused(sink.getvalue().to_pybytes(), "Arrow")
 
 
-@pytest.mark.parametrize("seed", fresh_seeds(2))
-def test_altered_streams_are_refused_or_tables(seed: int) -> None:
-    print("seed", seed)
-    r = random.Random(seed)
-    good = [arrow_bytes(MIXED.schema, MIXED.to_batches() * 2), stream_of(MIXED, emit_dictionary_deltas=True)]
-    read_whole = 0
-    for _ in range(400):
-        data = bytearray(r.choice(good))
-        for _ in range(r.choice((1, 1, 2, 4))):
-            put: Callable[[], bytes] = r.choice(
-                [
-                    lambda: bytes([r.randrange(256)]),
-                    lambda: struct.pack("<q", r.choice((-1, 0, 1 << 31, 1 << 62, -(1 << 63)))),
-                    lambda: struct.pack("<i", r.choice((-1, 0, 1, 4, 1 << 30))),
-                ]
-            )
-            octets = put()
-            at = r.randrange(len(data) - len(octets))
-            data[at : at + len(octets)] = octets
-        try:
-            table = read(bytes(data))
-        except FrameRejected:
-            continue
-        read_whole += 1
-        stream_of(table.combine_chunks())  # this reads every value
-    assert read_whole < 400
+def test_texts_that_begin_outside_their_bytes_are_refused() -> None:
+    offsets = pa.py_buffer(np.array([0, 1 << 20, 2], dtype=np.int32))
+    outside = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"xy"))
+    with pytest.raises(FrameRejected, match="not an Arrow stream"):
+        unpack(pack(pa.table({"a": outside})))

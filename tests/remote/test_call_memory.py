@@ -13,6 +13,8 @@ import pytest
 
 import tidemark as tm
 from tests.elsewhere import at_once
+from tests.remote.test_arrow_streams import stream_of
+from tests.remote.test_values import wrapped
 from tests.seeds import fresh_seeds
 from tests.store.support import ACCOUNT, client_of
 from tests.waiting import wait_until
@@ -230,22 +232,11 @@ def test_shares_add_up(seed: int) -> None:
 
 
 # --- hostile messages, both ways --------------------------------------------------------------------
-def nested(times: int) -> bytes:
-    made = b"\x90"
-    for _ in range(times):
-        made = msgpack.packb(msgpack.ExtType(EXTENSIONS.index("tuple"), made))
-    return made
-
-
-def compressed() -> bytes:
-    sink = pa.BufferOutputStream()
-    table = pa.table({"x": [0] * 1_000_000})
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-        stream.write_table(table)
-    return msgpack.packb(msgpack.ExtType(EXTENSIONS.index("arrow table"), sink.getvalue().to_pybytes()))
-
-
-HOSTILE = [nested(250), b"\xdd\x01\x00\x00\x00" + b"\x90" * (1 << 24), b"\xc1", b"\x81\x01\x01", compressed()]
+COMPRESSED = stream_of(pa.table({"x": [0] * 1_000_000}), compression="zstd")
+HOSTILE = [
+    *(wrapped(250, EXTENSIONS.index("tuple")), b"\xdd\x01\x00\x00\x00" + b"\x90" * (1 << 24), b"\xc1", b"\x81\x01\x01"),
+    msgpack.packb(msgpack.ExtType(EXTENSIONS.index("arrow table"), COMPRESSED)),
+]
 
 
 @pytest.mark.parametrize("data", HOSTILE, ids=range(len(HOSTILE)))

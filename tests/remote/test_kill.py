@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -62,10 +62,22 @@ def quick(tmp_path: Path) -> Iterator[Served]:
     made.close()
 
 
-def ended(child: subprocess.Popen[str]) -> None:
-    """Kill a process and close its pipe."""
-    child.kill()
-    child.communicate()
+@contextmanager
+def client(served: Served, code: str) -> Iterator[Any]:
+    """A process that has changed row 1 in a transaction, and then runs this code."""
+    begun = (
+        "import os, signal, tidemark as tm\n"
+        f"txn = tm.connect([{served.serving.address!r}], {SECRET!r}).transaction()\n"
+        "txn.update('t', 1, {'n': 2})\n"
+        "print('in', flush=True)\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", begun + code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None and child.stdout.readline() == "in\n"
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
 
 
 # --- idle clients ---------------------------------------------------------------------------------
@@ -75,20 +87,13 @@ def test_client_that_hangs_in_a_transaction_loses_it(tmp_path: Path) -> None:
     """
     served = Served(tmp_path / "store", idle_transaction_ms=500)
     code = (
-        "import os, signal, tidemark as tm\n"
-        f"txn = tm.connect([{served.serving.address!r}], {SECRET!r}).transaction()\n"
-        "txn.update('t', 1, {'n': 2})\n"
-        "print('in', flush=True)\n"
         "os.kill(os.getpid(), signal.SIGSTOP)\n"
         "try:\n"
         "    txn.commit()\n"
         "except tm.TransactionKilled as error:\n"
         "    print(error, flush=True)\n"
     )
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    try:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "in\n"
+    with client(served, code) as child:
         with pytest.raises(tm.LockTimeout):
             served.db["t"].update(1, {"n": 3})
         wait_until(served.is_free)
@@ -97,9 +102,7 @@ def test_client_that_hangs_in_a_transaction_loses_it(tmp_path: Path) -> None:
         text = child.stdout.readline()
         assert "was rolled back: its client made no call for 500 ms (idle_transaction_ms)" in text
         assert served.db["t"][1].n == 5
-    finally:
-        ended(child)
-        served.close()
+    served.close()
 
 
 def test_idle_transaction_is_rolled_back_and_its_next_call_says_so(quick: Served) -> None:
@@ -130,22 +133,9 @@ def test_client_that_makes_calls_is_not_idle(quick: Served) -> None:
 def test_client_that_stops_while_it_takes_a_large_answer_loses_its_transaction(quick: Served) -> None:
     """Story: the thread of the link waited for the client to take the rows, so it never counted as idle."""
     quick.db["t"].insert((3, 3, "x" * (16 << 20)))
-    code = (
-        "import os, signal, threading, tidemark as tm\n"
-        f"txn = tm.connect([{quick.serving.address!r}], {SECRET!r}).transaction()\n"
-        "txn.update('t', 1, {'n': 2})\n"
-        "wire = txn.link.opened.wire\n"
-        "wire.receive = lambda: os.kill(os.getpid(), signal.SIGSTOP)\n"
-        "print('in', flush=True)\n"
-        "txn.get('t', 3)\n"
-    )
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
-    try:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "in\n"
+    code = "wire = txn.link.opened.wire\nwire.receive = lambda: os.kill(os.getpid(), signal.SIGSTOP)\ntxn.get('t', 3)\n"
+    with client(quick, code):
         wait_until(quick.is_free)
-    finally:
-        ended(child)
 
 
 def test_limit_of_0_sets_none(tmp_path: Path) -> None:

@@ -160,25 +160,19 @@ def test_client_is_shown_a_commit_after_its_sync(disk: SlowDisk, name: str) -> N
         assert disk.rows_after_power_loss()[CHANGED][1] == "new"
 
 
-READ = ["get", "get of a deleted row", "count", "refused update"]
+READ: dict[str, Callable[[Any], Any]] = {
+    "get": lambda txn: txn.get(NAME, CHANGED).owner,
+    "get of a deleted row": lambda txn: txn.get(NAME, DELETED),
+    "count": lambda txn: txn.scan(NAME, where=tm.col("owner") == "new").count(),
+    "refused update": lambda txn: txn.update(NAME, CHANGED, {"balance": 2.0}, where=tm.col("owner") == "old"),
+}
 
 
 @pytest.mark.parametrize("name", READ)
 def test_transaction_of_this_process_that_reads_commits_after_what_it_read(disk: SlowDisk, name: str) -> None:
     """Story: a worker read "paid" in a transaction, committed it and sent the goods. A crash took the payment back."""
-
-    def work() -> Any:
-        with disk.db.transaction() as txn:
-            if name == "get":
-                return txn.get(NAME, CHANGED).owner
-            if name == "get of a deleted row":
-                return txn.get(NAME, DELETED)
-            if name == "count":
-                return txn.scan(NAME, where=tm.col("owner") == "new").count()
-            return txn.update(NAME, CHANGED, {"balance": 2.0}, where=tm.col("owner") == "old")
-
     with disk.commit_at_the_disk():
-        asked = Call(work)
+        asked = Call(lambda: in_txn(READ[name])(disk.db))
         assert asked.is_waiting(disk)
     assert asked.answer() == SHOWN[name][1]
 

@@ -11,7 +11,6 @@ from collections import namedtuple
 
 import msgpack
 import numpy as np
-import pyarrow as pa
 import pytest
 
 import tidemark as tm
@@ -64,19 +63,6 @@ def test_expressions_come_back_with_all_their_parts() -> None:
     assert repr(unpack(pack(made))) == repr(made)
 
 
-def test_arrow_tables_come_back_and_are_validated() -> None:
-    table = pa.table({"a": [1, None], "b": ["x", "y"]})
-    assert unpack(pack(table)).equals(table)
-    batch = pa.record_batch({"a": pa.array([], pa.int32())})
-    assert unpack(pack(batch)).schema == batch.schema
-    with pytest.raises(FrameRejected):
-        unpack(msgpack.packb(msgpack.ExtType(EXTENSIONS.index("arrow table"), b"none")))
-    offsets = pa.py_buffer(np.array([0, 1 << 20, 2], dtype=np.int32))
-    outside = pa.StringArray.from_buffers(2, offsets, pa.py_buffer(b"xy"))
-    with pytest.raises(FrameRejected, match="not an Arrow stream"):
-        unpack(pack(pa.table({"a": outside})))
-
-
 def test_errors_come_back_as_their_leaf_with_their_evidence() -> None:
     error = unpack(pack(tm.DuplicateKey("a row has this key; choose another", key=(1, "x"), row=3, odd=object)))
     assert type(error) is tm.DuplicateKey and error.key == (1, "x") and error.row == 3
@@ -92,8 +78,10 @@ def test_programs_travel_with_the_version_they_were_made_for_and_are_verified_ag
     assembler.exit_refuse()
     assembler.label("yes")
     assembler.exit_ok()
-    packed = pack(assembler.finish())
+    made = assembler.finish()
+    packed = pack(made)
     program = unpack(packed, lambda name: db[name].definition)
+    assert program.words.tolist() == made.words.tolist()
     assert [row.id for row in db["test.account"].scan(where=program)] == []
     db.add_column("test.account", tm.Column("more", tm.Int32, nullable=True))
     with pytest.raises(Rejected, match="assemble it again"):
@@ -107,28 +95,6 @@ def test_programs_travel_with_the_version_they_were_made_for_and_are_verified_ag
 def test_what_no_call_takes_is_refused_before_anything_is_sent(value: object) -> None:
     with pytest.raises(TypeMismatch, match="cannot be sent"):
         pack([value])
-
-
-def test_bytes_that_are_no_value_are_refused_whatever_they_are() -> None:
-    seed = 20
-    print(f"seed {seed}")
-    draw = random.Random(seed)
-    good = [
-        pack([Row(1, "a"), tm.col("a") > decimal.Decimal(1), {"x": datetime.date(2026, 1, 1)}]),
-        pack(tm.DuplicateKey("m", row=1)),
-        pack(tm.Column("x", tm.VarChar(10), default="q")),
-        pack(pa.table({"a": ["x", "yy"]})),
-    ]
-    refused = 0
-    for _ in range(3_000):
-        data = bytearray(draw.choice(good))
-        for _ in range(draw.choice((1, 1, 3))):
-            data[draw.randrange(len(data))] = draw.randrange(256)
-        try:
-            unpack(bytes(data[: draw.randrange(1, len(data) + 1)]))
-        except (FrameRejected, Rejected):
-            refused += 1
-    assert refused > 1_500
 
 
 def _expression(*nodes: object) -> bytes:
@@ -172,12 +138,8 @@ def test_expression_of_wrong_parts_is_refused(nodes: list[object]) -> None:
         unpack(_expression(*nodes))
 
 
-def test_lists_without_end_are_refused() -> None:
-    with pytest.raises(FrameRejected):
-        unpack(b"\x91" * 100_000 + b"\x00")
-
-
-def _wrapped(times: int, code: int, inner: bytes = b"\x90") -> bytes:
+def wrapped(times: int, code: int, inner: bytes = b"\x90") -> bytes:
+    """A value in as many extensions."""
     for _ in range(times):
         inner = msgpack.packb(msgpack.ExtType(code, inner))
     return inner
@@ -190,12 +152,12 @@ def test_nested_types_are_refused_by_their_depth(name: str) -> None:
     """
     for times in (NESTING_MAX, 200, 5_000):
         with pytest.raises(FrameRejected, match="nests deeper than|contradicts itself"):
-            unpack(_wrapped(times, EXTENSIONS.index(name)))
+            unpack(wrapped(times, EXTENSIONS.index(name)))
 
 
 def test_values_nest_as_deep_as_they_may_in_threads_of_small_stacks() -> None:
     """The deepest value takes a quarter of the smallest stack of a thread."""
-    deepest = _wrapped(NESTING_MAX - 1, EXTENSIONS.index("tuple"))
+    deepest = wrapped(NESTING_MAX - 1, EXTENSIONS.index("tuple"))
     found: list[object] = []
     before = threading.stack_size(2 << 20)
     try:

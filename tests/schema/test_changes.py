@@ -32,6 +32,12 @@ def made(db: Any, columns: list[tm.Column], rows: int = 20, **options: Any) -> A
     return table
 
 
+def stored(columns: list[tm.Column], rows: int = 20, **options: Any) -> tuple[Any, Any]:
+    """A store with a table, and the table."""
+    db = open_memory()
+    return db, made(db, columns, rows, **options)
+
+
 def base_row(columns: list[tm.Column], number: int) -> dict[str, Any]:
     values = {"id": number, "n": number or None, "s": "x" * (number % 5), "d": number * 3, "t": None}
     return {column.name: values[column.name] for column in columns}
@@ -41,17 +47,18 @@ def all_rows(db: Any, name: str = "t") -> list[tuple[Any, ...]]:
     return sorted((tuple(row) for row in db[name]), key=lambda row: row[0])
 
 
-def reopened(db: Any, files: MemoryFiles) -> Any:
+def reopened(db: Any) -> Any:
     """Open again as after a power failure: from the log alone, then also from a local checkpoint. The rows are the
     same.
     """
+    disk = db.parts.files.disk
     rows = {name: repr(all_rows(db, name)) for name in db.tables()}
     db.close()
-    db = open_memory(MemoryFiles(files.disk))
+    db = open_memory(MemoryFiles(disk))
     assert {name: repr(all_rows(db, name)) for name in db.tables()} == rows
     db.checkpoint()
     db.close()
-    db = open_memory(MemoryFiles(files.disk))
+    db = open_memory(MemoryFiles(disk))
     assert {name: repr(all_rows(db, name)) for name in db.tables()} == rows
     assert db.check()["is_sound"]
     return db
@@ -68,9 +75,7 @@ def test_added_column_of_each_type_has_its_default_before_and_values_after(colum
     draw: Callable[[], Any] = lambda: (  # noqa: E731
         {"Text": "é" * 9_000, "Blob": b"\0b" * 9}[repr(kind)] if kind.is_lob else value_of(kind, random)
     )
-    files = MemoryFiles()
-    db = open_memory(files)
-    table = made(db, columns, 6)
+    db, table = stored(columns, 6)
     default = draw()
     db.add_column("t", tm.Column("a", kind, default=default))
     db.add_column("t", tm.Column("b", kind, nullable=True))
@@ -87,7 +92,7 @@ def test_added_column_of_each_type_has_its_default_before_and_values_after(colum
     table.insert_many([{**base_row(columns, 10), "a": model[10][0], "b": model[10][1]}])
     wanted = {key: [repr(expected(kind, value)) for value in values] for key, values in model.items()}
     assert {row.id: [repr(row.a), repr(row.b)] for row in table} == wanted
-    db = reopened(db, files)
+    db = reopened(db)
     table = db["t"]
     batch = table.get_many(sorted(model)).to_pylist()
     utc = "zoneinfo.ZoneInfo(key='UTC')"
@@ -109,8 +114,7 @@ def test_added_column_of_each_type_has_its_default_before_and_values_after(colum
 @pytest.mark.parametrize("kind", [tm.Int8, tm.UInt16, tm.Int64, tm.Float32, tm.Float64, tm.Date], ids=repr)
 def test_conditions_and_sums_over_an_added_number_see_defaults_and_values(kind: Any) -> None:
     random = np.random.default_rng(3)
-    db = open_memory()
-    table = made(db, WITH_VAR, 30)
+    db, table = stored(WITH_VAR, 30)
     db.add_column("t", tm.Column("text", tm.VarChar(9), default="odd"))  # so that numbers begin at any byte
     db.add_column("t", tm.Column("a", kind, default=value_of(kind, random)))
     for number in range(0, 30, 2):
@@ -129,9 +133,7 @@ def test_conditions_and_sums_over_an_added_number_see_defaults_and_values(kind: 
 
 @SHAPES
 def test_open_transaction_commits_what_it_did_before_and_after_a_change(columns: Any) -> None:
-    files = MemoryFiles()
-    db = open_memory(files)
-    made(db, columns)
+    db, _ = stored(columns)
     txn = db.transaction()
     txn.insert("t", base_row(columns, 50))
     txn.update("t", 3, {"n": 33})
@@ -160,13 +162,12 @@ def test_open_transaction_commits_what_it_did_before_and_after_a_change(columns:
     }
     assert (db["t"][6].n, db["t"][6].a) == (66, "before")
     check_arena(db)
-    db = reopened(db, files)
+    db = reopened(db)
 
 
 @SHAPES
 def test_transaction_rolled_back_across_a_change_leaves_nothing(columns: Any) -> None:
-    db = open_memory()
-    made(db, columns)
+    db, _ = stored(columns)
     txn = db.transaction()
     txn.insert_many("t", [base_row(columns, number) for number in range(30, 40)])
     txn.update("t", 3, {"n": 1})
@@ -182,8 +183,7 @@ def test_transaction_rolled_back_across_a_change_leaves_nothing(columns: Any) ->
 
 @SHAPES
 def test_scan_open_across_changes_continues_with_the_columns_it_began_with(columns: Any) -> None:
-    db = open_memory()
-    table = made(db, columns, 60)
+    db, table = stored(columns, 60)
     db.create_index("t", "by_n", ["n"])
     names = [column.name for column in columns]
     txn = db.transaction()
@@ -213,9 +213,7 @@ def test_scan_open_across_changes_continues_with_the_columns_it_began_with(colum
 
 @SHAPES
 def test_running_local_checkpoint_has_the_rows_of_its_epoch_across_changes(columns: Any) -> None:
-    files = MemoryFiles()
-    db = open_memory(files)
-    made(db, columns, 40, partition=HashPartition(4))
+    db, _ = stored(columns, 40, partition=HashPartition(4))
     done: list[int] = []
 
     def beside(*_: Any) -> None:
@@ -229,21 +227,19 @@ def test_running_local_checkpoint_has_the_rows_of_its_epoch_across_changes(colum
     db.checkpoint(beside)
     assert len(done) >= 4
     check_arena(db)
-    db = reopened(db, files)
+    db = reopened(db)
     check_arena(db)
 
 
 def test_partition_added_after_a_change_takes_rows_with_the_new_column() -> None:
-    files = MemoryFiles()
-    db = open_memory(files)
-    made(db, PLAIN, 9, partition=tm.RangePartition("id", [("p", 10)]))
+    db, _ = stored(PLAIN, 9, partition=tm.RangePartition("id", [("p", 10)]))
     db.add_column("t", tm.Column("a", tm.Int64, default=5))
     db.add_partition("t", "q", 20)
     db["t"].insert({"id": 15, "a": 6})
     db["t"].insert_many([{"id": 16}])
     db.rename_column("t", "id", "key")
     assert [row[::2] for row in all_rows(db)][-2:] == [(15, 6), (16, 5)]
-    db = reopened(db, files)
+    db = reopened(db)
     db.drop_partition("t", "p")
     assert [row.key for row in db["t"]] == [15, 16]
     check_arena(db)
@@ -251,9 +247,7 @@ def test_partition_added_after_a_change_takes_rows_with_the_new_column() -> None
 
 @SHAPES
 def test_dropped_columns_are_gone_and_their_names_may_come_back(columns: Any) -> None:
-    files = MemoryFiles()
-    db = open_memory(files)
-    table = made(db, columns)
+    db, table = stored(columns)
     old = {row.id: row.n for row in table}
     for column in columns[1:]:
         db.drop_column("t", column.name)
@@ -265,14 +259,12 @@ def test_dropped_columns_are_gone_and_their_names_may_come_back(columns: Any) ->
     db.add_column("t", tm.Column("n", tm.VarChar(9), default="new"))
     assert set(old.values()) - {None} and all(row.n == "new" for row in table)
     table.update(3, {"n": "again"})
-    db = reopened(db, files)
+    db = reopened(db)
     assert db["t"][3] == (3, "again") and db["t"][4] == (4, "new") and db["t"][31] == (31, "new")
 
 
 def test_renamed_table_is_found_by_its_new_name_alone_and_handles_follow() -> None:
-    files = MemoryFiles()
-    db = open_memory(files)
-    table = made(db, WITH_VAR, 3)
+    db, table = stored(WITH_VAR, 3)
     db.create_index("t", "by", ["n"])
     db.rename("t", "far.away")
     assert db.tables() == ["far.away"] and table.name == "far.away" and "main.t" not in db
@@ -283,14 +275,13 @@ def test_renamed_table_is_found_by_its_new_name_alone_and_handles_follow() -> No
     other.insert((1, 1))
     with pytest.raises(tm.TableExists):
         db.rename("far.away", "t")
-    db = reopened(db, files)
+    db = reopened(db)
     assert len(db["far.away"]) == 4 and all_rows(db) == [(1, 1)]
     assert [row.id for row in db["far.away"].scan(index="by", lower=1)] == [1, 2]
 
 
 def test_widened_columns_take_more_and_keep_what_they_have() -> None:
-    files = MemoryFiles()
-    db = open_memory(files)
+    db = open_memory()
     columns = [tm.Column("e", tm.Enum("a", "b")), tm.Column("d", tm.Decimal(5, 2)), tm.Column("b", tm.VarBinary(2))]
     table = db.create_table("t", [*WITH_VAR, *columns], "id")
     table.insert((1, None, "abcde", "b", 3, b"xy"))
@@ -304,7 +295,7 @@ def test_widened_columns_take_more_and_keep_what_they_have() -> None:
     table.insert((2, None, "abcdef", "c", 10**14, b"z" * 5_000))
     db.widen_column("t", "s", tm.Text)
     table.update(1, {"s": "long" * 3_000})
-    db = reopened(db, files)
+    db = reopened(db)
     assert (db["t"][2].e, db["t"][1].s[-4:], len(db["t"][2].b)) == ("c", "long", 5_000)
 
 
@@ -335,8 +326,7 @@ REFUSED: list[tuple[type[tm.Error], Callable[[Any], None]]] = [
 @pytest.mark.parametrize("number", range(len(REFUSED)))
 def test_refused_change_names_the_table_and_nothing_has_happened(number: int) -> None:
     error, call = REFUSED[number]
-    db = open_memory()
-    made(db, WITH_VAR, 3)
+    db, _ = stored(WITH_VAR, 3)
     db.create_table("other", PLAIN, "id")
     db.create_index("t", "by", ["n"])
     before, memory = db["t"].definition, db.status()["memory"] if "memory" in db.status() else None
@@ -348,8 +338,7 @@ def test_refused_change_names_the_table_and_nothing_has_happened(number: int) ->
 
 
 def test_column_of_an_index_that_is_being_built_cannot_be_changed() -> None:
-    db = open_memory()
-    made(db, PLAIN, 50)
+    db, _ = stored(PLAIN, 50)
     met: list[str] = []
 
     def beside(*_: Any) -> None:
@@ -366,20 +355,18 @@ def test_column_of_an_index_that_is_being_built_cannot_be_changed() -> None:
 
 
 def test_restart_through_an_epoch_before_a_change_has_the_table_as_it_was() -> None:
-    files = MemoryFiles()
-    db = open_memory(files)
-    made(db, PLAIN, 5)
+    db, _ = stored(PLAIN, 5)
     db.sync()
     epoch = db.sync()
     db.add_column("t", tm.Column("a", tm.Int64, default=5))
     db["t"].update(3, {"a": 9})
     db.drop_column("t", "n")
     db.close()
-    db = open_memory(MemoryFiles(files.disk), through=epoch)
+    db = open_memory(MemoryFiles(db.parts.files.disk), through=epoch)
     assert all_rows(db) == [(number, number or None) for number in range(5)]
     db.add_column("t", tm.Column("b", tm.Int8, default=1))
     db["t"].insert((7, 7, 7))
-    reopened(db, files)
+    reopened(db)
 
 
 def test_read_only_view_shows_the_columns_of_its_local_checkpoint(tmp_path: Any) -> None:
@@ -400,14 +387,12 @@ def test_defaults_of_nan_survive_changes_and_restarts() -> None:
     """Story: a definition with NaN among its defaults equals no definition, not even itself when read back. A restart
     after any change of indexes or partitions of such a table took its own log for damaged.
     """
-    files = MemoryFiles()
-    db = open_memory(files)
-    made(db, [*PLAIN, tm.Column("f", tm.Float64, default=float("nan"))][:2], 3)
+    db, _ = stored([*PLAIN, tm.Column("f", tm.Float64, default=float("nan"))][:2], 3)
     db.create_table("u", [*PLAIN, tm.Column("f", tm.Float64, default=float("nan"))], "id").insert({"id": 1})
     db.create_index("u", "by", ["n"])
     db.add_column("t", tm.Column("f", tm.Float32, default=float("nan")))
     db.rename_column("t", "f", "g")
-    db = reopened(db, files)
+    db = reopened(db)
     assert repr(db["t"][1].g) == repr(db["u"][1].f) == "nan"
 
 
@@ -447,14 +432,12 @@ def test_renamed_column_of_an_index_is_replayed(unique: bool) -> None:
     """Story: the log had the new version. To find out whether only its indexes differ, the restart gave them to the old
     version, which had no such column. The store could not be opened until a local checkpoint followed the change.
     """
-    files = MemoryFiles()
-    db = open_memory(files)
-    made(db, PLAIN, 20)
+    db, _ = stored(PLAIN, 20)
     db.create_index("t", "by_n", ["n"], unique=unique)
     db.rename_column("t", "n", "m")
     db["t"].update(7, {"m": 700})
     db.sync()
-    again = open_memory(files.kill())
+    again = open_memory(db.parts.files.kill())
     assert [row.id for row in again["t"].scan(where=tm.col("m") == 700)] == [7]
     assert again.indexes("t")[0]["columns"] in (["m"], ("m",))
     assert again.check()["problems"] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -10,6 +11,7 @@ import pytest
 
 import tidemark as tm
 from tests.store.support import open_memory
+from tidemark.engine.access import batch_operations
 from tidemark.engine.applied import applied_rows
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
@@ -37,6 +39,22 @@ def opened(columns: list[tm.Column], files: MemoryFiles | None = None, **options
     return db
 
 
+class Interposed:
+    """Lets something happen once, right before the next call of a function of a module."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, module: Any, name: str, happens: Callable[[], object]) -> None:
+        self.happens = happens
+        self.is_due = True
+        self._call = getattr(module, name)
+        monkeypatch.setattr(module, name, self)
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self.is_due:
+            self.is_due = False
+            self.happens()
+        return self._call(*arguments)
+
+
 @pytest.mark.parametrize("columns", [FIXED, DISK, VAR], ids=["fixed", "disk", "var"])
 def test_snapshot_shows_rows_without_a_column_added_since(columns: list[tm.Column]) -> None:
     """Rows kept from before the table had var parts have none; rows changed since then have one."""
@@ -62,7 +80,6 @@ def test_snapshot_shows_rows_without_a_column_added_since(columns: list[tm.Colum
             found = {row.id: row.extra for row in later["t"].scan()}
             assert list(later["t"].to_arrow().schema.names) == names
             assert found[5] == "x" * 5 and found[7] == "old" and found[330] == "new"
-    db.close()
 
 
 @pytest.mark.parametrize("columns", [FIXED, DISK, VAR], ids=["fixed", "disk", "var"])
@@ -104,7 +121,6 @@ def test_unique_index_over_an_added_column_holds_through_changes_and_a_restart(c
         found = store["t"].get_many(codes, columns=["id", "code"], index="by_code").to_pylist()
         assert {row["code"]: row["id"] for row in found} == {c: key for key, c in model.items() if c is not None}
         assert store.check()["problems"] == []
-    db.close()
 
 
 @pytest.mark.parametrize("columns", [FIXED, DISK], ids=["fixed", "disk"])
@@ -137,35 +153,26 @@ def test_column_added_in_the_middle_of_a_transaction_that_spools(columns: list[t
         assert {row.id: row.extra for row in store["t"].scan()} == wanted
         assert {row.n for row in store["t"].scan(where=tm.col("id") < 50)} == {1}
         assert store.check()["problems"] == []
-    db.close()
 
 
 def test_upserts_and_batches_of_another_site_continue_across_an_added_column(monkeypatch: pytest.MonkeyPatch) -> None:
     """A column is added between the encoding of a batch and its first kernel call: it is encoded again."""
-    db = opened(VAR)
-    from tidemark.engine.access import batch_operations
+    db, added = opened(VAR), iter("ab")
 
-    put, added = batch_operations.put_rows, iter(["a", "b", "c", "d"])
-    pending = [True]
+    def add() -> None:
+        db.add_column("t", tm.Column(next(added), tm.VarChar(9), nullable=True, default="was"))
 
-    def late(*arguments: Any) -> int:
-        if pending[0]:
-            pending[0] = False
-            db.add_column("t", tm.Column(next(added), tm.VarChar(9), nullable=True, default="was"))
-        return int(put(*arguments))
-
-    monkeypatch.setattr(batch_operations, "put_rows", late)
+    late = Interposed(monkeypatch, batch_operations, "put_rows", add)
     batch = pa.record_batch({"id": list(range(290, 310)), "n": [7] * 20, "text": ["up"] * 20})
     assert db["t"].upsert_many(batch) == 10
-    pending[0] = True
+    late.is_due = True
     with db.transaction() as txn:
         rows = pa.record_batch({"id": pa.array([1, 900]), "n": pa.array([-1, -2]), "text": pa.array(["x", "y"])})
         outcomes = applied_rows.apply_upserts(txn, db.parts.store.tables.named("t"), rows)
-    assert outcomes.tolist() == [applied_rows.APPLIED] * 2 and not pending[0]
+    assert outcomes.tolist() == [applied_rows.APPLIED] * 2 and not late.is_due
     found = {row.id: row for row in db["t"].scan()}
     assert len(found) == 311 and found[900][:3] == (900, -2, "y") and found[1].a == "was" and found[305].b == "was"
     assert db.check()["problems"] == []
-    db.close()
 
 
 def test_rows_that_do_not_name_a_column_dropped_meanwhile_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,42 +182,24 @@ def test_rows_that_do_not_name_a_column_dropped_meanwhile_are_written(monkeypatc
     """
     db = opened(VAR)
     db.add_column("t", tm.Column("a", tm.VarChar(9), nullable=True, default="was"))
-    from tidemark.engine.access import batch_operations
 
-    put, pending = batch_operations.put_rows, [True]
+    def replace() -> None:
+        db.drop_column("t", "a")
+        db.add_column("t", tm.Column("b", tm.VarChar(9), nullable=True, default="is"))
 
-    def late(*arguments: Any) -> int:
-        if pending[0]:
-            pending[0] = False
-            db.drop_column("t", "a")
-            db.add_column("t", tm.Column("b", tm.VarChar(9), nullable=True, default="is"))
-        return int(put(*arguments))
-
-    monkeypatch.setattr(batch_operations, "put_rows", late)
+    late = Interposed(monkeypatch, batch_operations, "put_rows", replace)
     assert db["t"].write_many([{"id": key, "n": 1} for key in range(295, 305)]) == 10
-    assert not pending[0] and [db["t"][key].b for key in (1, 304)] == ["is", "is"]
-    db.close()
+    assert not late.is_due and [db["t"][key].b for key in (1, 304)] == ["is", "is"]
 
 
 def test_row_given_as_a_tuple_is_read_in_the_column_order_at_the_start_of_the_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    db = opened(VAR)
-    from tidemark.engine.access import batch_operations
-
-    put, pending = batch_operations.put_rows, [True]
-
-    def late(*arguments: Any) -> int:
-        if pending[0]:
-            pending[0] = False
-            db.add_column("t", tm.Column("b", tm.VarChar(9), default="is"))
-        return int(put(*arguments))
-
-    monkeypatch.setattr(batch_operations, "put_rows", late)
+    db, added = opened(VAR), tm.Column("b", tm.VarChar(9), default="is")
+    late = Interposed(monkeypatch, batch_operations, "put_rows", lambda: db.add_column("t", added))
     db["t"].table.plan = None  # a kernel leaves no time between the two
     db["t"].insert((900, 1, "x"))
-    assert not pending[0] and db["t"][900] == (900, 1, "x", "is")
-    db.close()
+    assert not late.is_due and db["t"][900] == (900, 1, "x", "is")
 
 
 def test_rows_of_a_partition_dropped_between_lock_and_reading_are_not_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,21 +210,10 @@ def test_rows_of_a_partition_dropped_between_lock_and_reading_are_not_found(monk
     ranges = tm.RangePartition("id", [("low", 100), ("high", tm.MAXVALUE)])
     db.create_table("t", VAR, "id", ranges)
     db["t"].insert_many(rows_of(VAR, range(200)))
-    from tidemark.engine.access import batch_operations
-
-    read, pending = batch_operations.read_keys, [True]
-
-    def late(*arguments: Any) -> Any:
-        if pending[0]:
-            pending[0] = False
-            db.drop_partition("t", "low")
-        return read(*arguments)
-
-    monkeypatch.setattr(batch_operations, "read_keys", late)
+    late = Interposed(monkeypatch, batch_operations, "read_keys", lambda: db.drop_partition("t", "low"))
     with pytest.raises(tm.RowNotFound, match="no row has key 90"):
         db["t"].update_many(pa.record_batch({"id": list(range(90, 110)), "n": [0] * 20}))
-    assert not pending[0] and len(db["t"]) == 100 and db["t"][105].n == 315
-    db.close()
+    assert not late.is_due and len(db["t"]) == 100 and db["t"][105].n == 315
 
 
 def test_batch_of_another_site_misses_rows_whose_partition_is_dropped_while_it_is_applied(
@@ -244,18 +222,9 @@ def test_batch_of_another_site_misses_rows_whose_partition_is_dropped_while_it_i
     db = open_memory(redo_log="16 MiB")
     db.create_table("t", VAR, "id", tm.RangePartition("id", [("low", 100), ("high", tm.MAXVALUE)]))
     db["t"].insert_many(rows_of(VAR, range(200)))
-    read, pending = applied_rows.read_keys, [True]
-
-    def late(*arguments: Any) -> Any:
-        if pending[0]:
-            pending[0] = False
-            db.drop_partition("t", "low")
-        return read(*arguments)
-
-    monkeypatch.setattr(applied_rows, "read_keys", late)
+    Interposed(monkeypatch, applied_rows, "read_keys", lambda: db.drop_partition("t", "low"))
     with db.transaction() as txn:
         rows = pa.record_batch({"id": pa.array(range(90, 110)), "n": pa.array([0] * 20)})
         outcomes = applied_rows.apply_updates(txn, db.parts.store.tables.named("t"), rows)
     assert outcomes.tolist() == [applied_rows.MISSING] * 10 + [applied_rows.APPLIED] * 10
     assert len(db["t"]) == 100 and db["t"][105].n == 0
-    db.close()

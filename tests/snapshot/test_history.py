@@ -4,34 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-import tidemark as tm
-from tests.index.stored import NAME
+from tests.index.stored import NAME, SEEDS
+from tests.index.test_store_history import SHAPES
 from tests.snapshot import walk
 from tests.snapshot.watched import Watched, small_steps
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.txn import versions_layout as v
 
 __all__ = ["small_steps"]
-SHAPES = {
-    "memory": (False, tm.HashPartition(2)),
-    "disk": (True, tm.HashPartition(2)),
-    "ranges": (False, tm.RangePartition("id", [("low", 70), ("middle", 140), ("rest", tm.MAXVALUE)])),
-}
-
-
-@pytest.mark.soak
-@pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", range(2, 12))
-def test_more_random_transactions_leave_every_snapshot_as_it_was(shape: str, seed: int) -> None:
-    run(shape, seed, 150)
-
-
-@pytest.mark.usefixtures("small_steps")
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("seed", [1])
-def test_random_transactions_leave_every_snapshot_as_it_was(shape: str, seed: int) -> None:
-    run(shape, seed, 60)
 
 
 def test_version_that_was_not_kept_is_missed_by_the_walk_and_by_readers() -> None:
@@ -53,14 +33,16 @@ def test_version_that_was_not_kept_is_missed_by_the_walk_and_by_readers() -> Non
         with pytest.raises(AssertionError):
             look(one, lambda: None)
     assert len(list(one.snapshot[NAME].scan(index="by_n"))) == len(one.rows) - 1
-    store.db.close()
 
 
-def run(shape: str, seed: int, steps: int) -> None:
+@pytest.mark.usefixtures("small_steps")
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_transactions_leave_every_snapshot_as_it_was(shape: str, seed: int) -> None:
     print(f"seed {seed}")
     store = Watched(seed, *SHAPES[shape])
     store.index("by_owner", "by_text")
-    for step in range(1, steps + 1):
+    for step in range(1, 61 if seed == 1 else 151):
         store.transaction()
         draw = store.rng.random()
         if draw < 0.15 and len(store.taken) < 5:
@@ -91,4 +73,3 @@ def run(shape: str, seed: int, steps: int) -> None:
     rows = store.rows
     store.crash()
     assert {row[0]: tuple(row) for row in store.db[NAME].scan()} == rows
-    store.db.close()

@@ -69,7 +69,6 @@ def test_oldest_snapshot_is_dropped_and_every_call_of_it_says_so() -> None:
     first.close()
     second.close()
     assert db.status()["snapshots"]["used_bytes"] == 0
-    db.close()
 
 
 def test_scan_under_way_notices_that_its_snapshot_was_dropped(small_steps: None) -> None:
@@ -88,7 +87,6 @@ def test_scan_under_way_notices_that_its_snapshot_was_dropped(small_steps: None)
         with pytest.raises(tm.SnapshotTooOld):
             rest += list(scan)
         assert all(row.n == row.id for row in rest)
-        db.close()
 
 
 def test_row_larger_than_the_ring_drops_every_snapshot_that_needs_it_and_is_changed() -> None:
@@ -105,7 +103,6 @@ def test_row_larger_than_the_ring_drops_every_snapshot_that_needs_it_and_is_chan
     later = db.snapshot()
     table.delete(3)
     assert later["test.t"].get(3).n == 3 and later["test.t"].count() == 400
-    db.close()
 
 
 def test_random_changes_of_a_store_with_little_room_never_show_wrong_rows(small_steps: None) -> None:
@@ -153,4 +150,3 @@ def test_random_changes_of_a_store_with_little_room_never_show_wrong_rows(small_
         snapshot.close()
     assert list(walk.versions(ring)) == []
     assert {row[0]: tuple(row) for row in table.scan()} == rows
-    db.close()

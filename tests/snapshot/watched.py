@@ -10,8 +10,7 @@ import pyarrow as pa
 import pytest
 
 import tidemark as tm
-from tests.index.stage import order_of
-from tests.index.stored import INDEXES, NAME, Indexed, columns
+from tests.index.stored import NAME, Indexed, columns
 from tests.snapshot import walk
 from tidemark.engine.access import index_scans, snapshot_reads
 
@@ -197,28 +196,9 @@ class Watched(Indexed):
         assert sorted(streamed.column("id").to_pylist()) == sorted(one.rows)
 
     def _index(self, one: Taken, between: Callable[[], None]) -> None:
-        name = self.rng.choice(one.indexes)
-        first = next(column for column in self.columns if column.name == INDEXES[name][0])
-        place = self.columns.index(first)
-        by: dict[str, Any] = {"index": name, "reverse": self.rng.random() < 0.5}
-        rows = one.rows
-        low, high = (self.value(first.name) for _ in range(2))
-        draw = self.rng.random()
-        if draw < 0.3 and low is not None and high is not None:
-            by |= {"lower": low, "upper": high}
-            low_order, high_order = order_of(first, low), order_of(first, high)
-            rows = {k: r for k, r in rows.items() if low_order <= order_of(first, r[place]) < high_order}
-        elif draw < 0.5:
-            by |= {"prefix": (low,)}
-            rows = {k: r for k, r in rows.items() if r[place] == low}
-        names = self._names()
-        wanted = sorted((self.key_of(name, row) for row in rows.values()), reverse=by["reverse"])
-        found = list(self._read(one.snapshot[NAME].scan(names, **by), between))
-        assert {row[0]: row for row in found} == {k: r[: len(names)] for k, r in rows.items()}, by
-        assert [self.key_of(name, rows[row[0]]) for row in found] == wanted, by
-        limit = self.rng.randint(0, 12)
-        some = list(self._read(one.snapshot[NAME].scan(["id"], limit, **by), between))
-        assert [self.key_of(name, rows[row[0]]) for row in some] == wanted[:limit], by
+        name, table = self.rng.choice(one.indexes), one.snapshot[NAME]
+        by, rows = self.rng.choice(list(self.ranges(name, one.rows)))
+        self.compare(name, rows, lambda **more: self._read(table.scan(**more), between), by)
         flags = [row[3] for row in rows.values() if row[3] >= 0]
-        scan = one.snapshot[NAME].scan(where=tm.col("flag") >= 0, **by)
+        scan = table.scan(where=tm.col("flag") >= 0, index=name, **by)
         assert scan.aggregate(s=("sum", "flag"), n=("count",)) == (sum(flags) if flags else None, len(flags))

@@ -64,6 +64,7 @@ VALUES: list[tuple[Any, Callable[[random.Random], Any]]] = [
 ]
 
 
+CHANGES = "insert write update delete insert_many write_many update_many delete_many".split()
 READS = "get get get_locked get_many scan scan_locked committed arrow pandas numpy limited count".split()
 
 
@@ -144,9 +145,7 @@ class History:
 
     # --- steps -------------------------------------------------------------------------------------
     def _change(self) -> Step:
-        call = self.rng.choice(
-            "insert insert write update update update delete insert_many write_many update_many delete_many".split()
-        )
+        call = self.rng.choice([CHANGES[0], *CHANGES[:3], "update", "update", *CHANGES[3:]])
         data: Any = {
             "insert": lambda: self._row(self._key(), False),
             "write": lambda: self._row(self._key(), False),
@@ -211,6 +210,8 @@ class World:
     def answer(self, step: Step) -> Any:
         """The answer of the store: rows sorted by key, counts, or the class and evidence of a refusal."""
         try:
+            if step.call in CHANGES:
+                return self._call(step.call, *(step.data if step.call == "update" else (step.data,)))
             return getattr(self, f"_{step.call}")(step.data)
         except tm.Rejected as error:
             evidence = [error.evidence.get(name) for name in ("row", "column", "key")]
@@ -227,30 +228,6 @@ class World:
         if self.txn is not None:
             return getattr(self.txn, name)(NAME, *arguments)
         return getattr(self.db[NAME], name)(*arguments)
-
-    def _insert(self, row: Any) -> Any:
-        return self._call("insert", row)
-
-    def _write(self, row: Any) -> Any:
-        return self._call("write", row)
-
-    def _update(self, data: Any) -> Any:
-        return self._call("update", *data)
-
-    def _delete(self, key: int) -> Any:
-        return self._call("delete", key)
-
-    def _insert_many(self, rows: Any) -> Any:
-        return self._call("insert_many", rows)
-
-    def _write_many(self, rows: Any) -> Any:
-        return self._call("write_many", rows)
-
-    def _update_many(self, rows: Any) -> Any:
-        return self._call("update_many", rows)
-
-    def _delete_many(self, keys: Any) -> Any:
-        return self._call("delete_many", keys)
 
     def _get(self, key: int) -> Any:
         return repr(self._call("get", key))

@@ -37,9 +37,9 @@ def second(files: MemoryFiles) -> MemoryFiles:
     return MemoryFiles(files.disk)
 
 
-def one_checkpoint() -> MemoryFiles:
+def one_checkpoint(seed: int = 0) -> MemoryFiles:
     files = MemoryFiles()
-    db = open_memory(files)
+    db = open_memory(files, clock=ManualClock(seed=seed))
     db.create_table(NAME, ACCOUNT, "id")
     db.checkpoint()
     db.close()
@@ -51,15 +51,20 @@ def history() -> History:
     return make_history()
 
 
+def create_tables(db: Any) -> None:
+    """What `changes_during` changes."""
+    db.create_table(NAME, ACCOUNT, "id")
+    db.create_table("test.old", [tm.Column("id", tm.Int64), tm.Column("value", tm.Int64)], "id")
+    db["test.old"].insert_many([(key, 0) for key in range(100)])
+    put(db, 0, 200, 0.0)
+
+
 @pytest.fixture(scope="module")
 def states() -> tuple[dict[str, bytes], dict[int, Any]]:
     """The files of a store, and what each of its local checkpoints must show."""
     files = MemoryFiles()
     db = open_memory(files)
-    db.create_table(NAME, ACCOUNT, "id")
-    db.create_table("test.old", [tm.Column("id", tm.Int64), tm.Column("value", tm.Int64)], "id")
-    db["test.old"].insert_many([(key, 0) for key in range(100)])
-    put(db, 0, 200, 0.0)
+    create_tables(db)
     expected = {}
     for number in (1, 2, 3):
         before = dump(db)

@@ -10,6 +10,7 @@ import tidemark as tm
 from tidemark.database import Database
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
+from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 SECRET = b"a secret of clients"
@@ -37,6 +38,14 @@ def open_memory(
     """A database on simulated files, driven by hand. clock: its seed gives a new store its identity."""
     parsed = Options.from_keywords({**SMALL, **options})
     return Database(files or MemoryFiles(), parsed, clock or ManualClock(), None, through)
+
+
+def open_faulty(memory: MemoryFiles, *rules: Rule, **options: Any) -> tuple[Any, Plan]:
+    """A store on a disk that fails by these rules as soon as `plan.is_over` is False; it is opened undisturbed."""
+    plan = Plan(list(rules))
+    plan.is_over = True
+    files: Any = FaultFiles(memory, plan)
+    return open_memory(files, **options), plan
 
 
 def rows_of(db: Database, name: str = "test.account") -> dict[Any, Any]:

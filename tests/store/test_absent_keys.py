@@ -74,7 +74,6 @@ def test_row_of_a_key_reported_absent_is_made_after_the_end_of_the_transaction(k
     table.insert(row(kind, 2))
     assert sorted(each.n for each in table) == [1, 2, 3]
     assert db.check()["problems"] == []
-    db.close()
 
 
 def test_waiter_for_an_absent_key_continues_when_it_is_free() -> None:
@@ -90,7 +89,6 @@ def test_waiter_for_an_absent_key_continues_when_it_is_free() -> None:
     txn.commit(True)
     thread.join()
     assert table[1].n == 1
-    db.close()
 
 
 def test_absence_reported_twice_is_held_once_and_its_own_transaction_does_not_make_the_row() -> None:
@@ -107,7 +105,6 @@ def test_absence_reported_twice_is_held_once_and_its_own_transaction_does_not_ma
             txn.delete("test.t", 1)
     table.insert(row("plain", 1))
     assert len(table) == 1 and db.check()["problems"] == []
-    db.close()
 
 
 def test_row_that_the_transaction_has_deleted_is_reported_absent() -> None:
@@ -117,7 +114,6 @@ def test_row_that_the_transaction_has_deleted_is_reported_absent() -> None:
         txn.delete("test.t", 1)
         assert reported(txn, "plain", [1]) == [1]
     assert len(table) == 0 and db.check()["problems"] == []
-    db.close()
 
 
 def test_savepoint_that_is_undone_frees_its_keys() -> None:
@@ -130,7 +126,6 @@ def test_savepoint_that_is_undone_frees_its_keys() -> None:
         table.insert(row("text", 1))
         with pytest.raises(tm.Rejected, match=OWN_LOCK):
             table.insert(row("text", 2))
-    db.close()
 
 
 def test_row_made_while_the_refresh_waited_is_touched() -> None:
@@ -150,7 +145,6 @@ def test_row_made_while_the_refresh_waited_is_touched() -> None:
     other.commit(True)
     thread.join()
     assert found == [[0, 1]]
-    db.close()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -189,7 +183,6 @@ def test_keys_reported_absent_among_all_other_work_leave_nothing(kind: str) -> N
     assert db.check()["problems"] == []
     again = open_memory(db.parts.files.kill(), **(DISK if kind == "disk" else {}))
     assert sorted(each.n for each in again["test.t"]) == sorted(model)
-    again.close()
 
 
 def test_absence_stands_in_the_binlog_before_the_row_that_is_made_after_it() -> None:
@@ -204,4 +197,3 @@ def test_absence_stands_in_the_binlog_before_the_row_that_is_made_after_it() -> 
     db.sync()
     rows = [each for epoch in epochs_in(db.parts.files) for each in epoch.rows if each.table == "test.account"]
     assert [each.kind for each in rows] == ["DELETE_ROW", "WRITE_ROW"]
-    db.close()

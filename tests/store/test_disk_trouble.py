@@ -10,8 +10,9 @@ import pytest
 
 import tidemark as tm
 from tests.elsewhere import at_once
+from tests.recovery.support import flipped
 from tests.store.disk_support import DISK, NAME, OTHER, PAGE_BYTES, DiskStore
-from tests.store.support import open_memory, rows_of
+from tests.store.support import open_faulty, open_memory, rows_of
 from tidemark.background import RETRY_PAUSE_SECONDS
 from tidemark.engine.disk.disk_layout import UNDO_MARK_WORDS
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
@@ -34,20 +35,20 @@ def stored(**options: Any) -> DiskStore:
 def damaged(store: DiskStore, page: int, offset: int = 1_000) -> MemoryFiles:
     """The store's files with one byte of one page changed, and no copy of the page in the double-write file."""
     contents = dict(store.files.snapshot())
-    data = bytearray(contents[DATA])
-    data[page * PAGE_BYTES + offset] ^= 0x40
-    contents[DATA] = bytes(data)
+    contents[DATA] = flipped(contents[DATA], page * PAGE_BYTES + offset, 6)
     contents["double-write"] = bytes(len(contents["double-write"]))
     return MemoryFiles.from_snapshot(contents)
 
 
-def readable(db: Any, keys: Any) -> dict[int, Any]:
+def readable(db: Any, keys: Any, error: type[tm.Error] = tm.PageDamaged) -> dict[int, Any]:
+    """Rows that are read without this error."""
     found = {}
     for key in keys:
         try:
             found[key] = tuple(db[NAME].get(key))
-        except tm.PageDamaged as error:
-            assert error.file == DATA and f"offset {error.offset}" in str(error)
+        except error as raised:
+            if isinstance(raised, tm.PageDamaged):
+                assert raised.file == DATA and f"offset {raised.offset}" in str(raised)
     return found
 
 
@@ -89,10 +90,7 @@ def test_page_that_cannot_be_read_is_an_error_of_that_call_and_the_store_lives_o
     read.
     """
     store = stored()
-    plan = Plan([Rule("pread", DATA, once=False, error=errno.EIO)])
-    plan.is_over = True
-    files: Any = FaultFiles(store.files, plan)
-    db: Any = open_memory(files, **DISK)
+    db, plan = open_faulty(store.files, Rule("pread", DATA, once=False, error=errno.EIO), **DISK)
     db.create_table("test.plain", [tm.Column("id", tm.Int64)], "id")
     plan.is_over = False
     for read in (lambda: db[NAME].get(5), lambda: list(db[NAME].scan()), lambda: db[NAME].update(5, {"cold": b"x"})):
@@ -125,9 +123,7 @@ def test_restart_with_a_damaged_page_opens_unless_undo_needs_it(is_needed: bool)
         assert (caught.value.file, caught.value.offset) == (DATA, 5 * PAGE_BYTES)
         files = files.kill()
     contents = dict(files.snapshot())
-    data = bytearray(contents[DATA])
-    data[5 * PAGE_BYTES + 1_000] ^= 0x40
-    contents[DATA] = bytes(data)
+    contents[DATA] = flipped(contents[DATA], 5 * PAGE_BYTES + 1_000, 6)
     assert rows_of(open_memory(MemoryFiles.from_snapshot(contents), **DISK), NAME) == store.rows
 
 
@@ -175,10 +171,7 @@ def test_failed_write_of_the_undo_log_ends_the_store_and_loses_nothing() -> None
     disk.
     """
     store = stored()
-    plan = Plan([Rule("pwrite", "undo/*", nth=2, error=errno.ENOSPC)])
-    plan.is_over = True
-    files: Any = FaultFiles(store.files, plan)
-    db: Any = open_memory(files, **DISK)
+    db, plan = open_faulty(store.files, Rule("pwrite", "undo/*", nth=2, error=errno.ENOSPC), **DISK)
     plan.is_over = False
     with pytest.raises(tm.IoFailed):
         for turn in range(20):
@@ -198,11 +191,8 @@ def test_disk_full_in_any_write_of_disk_pages_loses_nothing() -> None:
     contents = store.files.snapshot()
     refused = 0
     for nth in range(1, 600, 23):
-        plan = Plan([Rule("space", "space/*", nth=nth, error=errno.ENOSPC)])
-        plan.is_over = True
         memory = MemoryFiles.from_snapshot(contents)
-        files: Any = FaultFiles(memory, plan)
-        db: Any = open_memory(files, **DISK)
+        db, plan = open_faulty(memory, Rule("space", "space/*", nth=nth, error=errno.ENOSPC), **DISK)
         rows = dict(store.rows)
         plan.is_over = False
         for turn in range(6):
@@ -219,25 +209,9 @@ def test_disk_full_in_any_write_of_disk_pages_loses_nothing() -> None:
         assert rows_of(db, NAME) == rows, f"call {nth}"
         db.checkpoint()
         assert rows_of(open_memory(memory.kill(), **DISK), NAME) == rows
-        if not files.fired:
+        if not db.parts.files.fired:
             break
     assert refused, "nothing was ever full"
-
-
-def test_full_tablespace_refuses_until_it_has_another_file() -> None:
-    """F42: one transaction is refused, and after `add_datafile` the same one goes through."""
-    store = DiskStore(size="256 KiB", autoextend=False)
-    store.load(range(10), size=1_500)
-    with pytest.raises(tm.StorageFull) as caught:
-        store.load(range(200), 1, size=1_500)
-    assert caught.value.tablespace == "main" and "add_datafile" in str(caught.value)
-    store.verify()
-    store.delete(range(5))
-    store.load(range(5), 2, size=1_500)
-    store.db.add_datafile("main", "1 MiB")
-    store.load(range(200), 1, size=1_500)
-    store.verify()
-    store.crash()
 
 
 def test_page_buffer_exhausted_by_pins_refuses_and_rolls_back() -> None:
@@ -252,7 +226,7 @@ def test_page_buffer_exhausted_by_pins_refuses_and_rolls_back() -> None:
     patience = caches[0].wait_seconds
     for cache in caches:
         cache.wait_seconds = -1.0  # a clock driven by hand lets no time pass
-    outside = [key for key in store.rows if key not in readable_in_memory(db, store.rows)]
+    outside = [key for key in store.rows if key not in readable(db, store.rows, tm.MemoryExhausted)]
     assert outside
     with pytest.raises(tm.MemoryExhausted, match="page_buffer"):
         db[NAME].update(outside[0], {"cold": b"x"})
@@ -264,17 +238,6 @@ def test_page_buffer_exhausted_by_pins_refuses_and_rolls_back() -> None:
     assert rows_of(db, NAME) == store.rows
     db[NAME].update(outside[0], {"cold": b"x"})
     assert db[NAME].get(outside[0]).cold == b"x"
-
-
-def readable_in_memory(db: Any, keys: Any) -> set[int]:
-    found = set()
-    for key in keys:
-        try:
-            db[NAME].get(key)
-            found.add(key)
-        except tm.MemoryExhausted:
-            pass
-    return found
 
 
 def test_eight_threads_on_25_frames_keep_every_row_whole() -> None:
@@ -344,32 +307,6 @@ def test_scan_of_rows_that_moved_waits_for_no_page_while_it_holds_others() -> No
     store.verify()
 
 
-def test_restart_through_an_epoch_is_exact_unfiltered_and_refused_before_the_filtered_epoch() -> None:
-    """U3: UNDO records of restorable epochs are left out; no restart goes back past them, none does so wrongly."""
-    for undo_filter in (False, True):
-        store = DiskStore(undo_filter=undo_filter)
-        store.load(range(30), 1)
-        store.db.checkpoint()
-        moments = []
-        for turn in range(2, 6):
-            store.load(range(30), turn)
-            moments.append((store.db.sync(), dict(store.rows)))
-            store.flush()
-        contents = store.files.kill()
-        outcomes = []
-        for epoch, rows in moments:
-            try:
-                db = open_memory(contents.kill(), epoch, **{**DISK, "undo_filter": undo_filter})
-            except tm.ValueOutOfRange as error:
-                assert error.oldest > epoch
-                outcomes.append("refused")
-                continue
-            assert rows_of(db, NAME) == rows
-            outcomes.append("exact")
-        assert outcomes[-1] == "exact"
-        assert undo_filter or set(outcomes) == {"exact"}
-
-
 def filled_undo(**keywords: Any) -> tuple[DiskStore, Any]:
     """A store whose UNDO buffer is full except for the space reserved for marks, and its UNDO log."""
     store = DiskStore(**keywords)
@@ -434,11 +371,8 @@ class Pauses:
 def test_full_disk_under_the_writing_of_pages_ahead_of_need_is_no_failure_of_the_store() -> None:
     # Story: pages larger than 8 KiB make the double-write file longer. Without space for that, the thread that writes
     # pages ahead of need died, and its death failed the store.
-    plan = Plan([Rule("pwrite", "double-write", once=False, error=errno.ENOSPC)])
-    plan.is_over = True
     memory = MemoryFiles()
-    files: Any = FaultFiles(memory, plan)
-    db: Any = open_memory(files, **DISK)
+    db, plan = open_faulty(memory, Rule("pwrite", "double-write", once=False, error=errno.ENOSPC), **DISK)
     db.create_tablespace("wide", "4 MiB", page_size="32 KiB", extent="128 KiB")
     columns = [tm.Column("id", tm.Int64), tm.Column("c", tm.VarBinary(10_000), storage="disk")]
     db.create_table("t", columns, "id", tablespace="wide")
@@ -454,7 +388,7 @@ def test_full_disk_under_the_writing_of_pages_ahead_of_need_is_no_failure_of_the
     disk.writer_wanted.set()
     clockwork.stopping = pauses = Pauses(1)
     clockwork.guarded(clockwork.run_pages)
-    assert files.fired and after.waiting > after.capacity
+    assert db.parts.files.fired and after.waiting > after.capacity
     assert pauses.seconds == [RETRY_PAUSE_SECONDS]
     assert db.status()["store"]["state"] == "open"
     plan.is_over = True

@@ -12,9 +12,19 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.recovery.support import History, changes_during, flipped, put
-from tests.recovery.test_local_checkpoint_damage import damage, foreign
-from tests.store.read_only import NAME, attach, attach_to, history, one_checkpoint, second, states, writer
+from tests.recovery.support import History, changes_during, flipped, make_history
+from tests.recovery.test_local_checkpoint_damage import damage
+from tests.store.read_only import (
+    NAME,
+    attach,
+    attach_to,
+    create_tables,
+    history,
+    one_checkpoint,
+    second,
+    states,
+    writer,
+)
 from tests.store.support import ACCOUNT, SMALL, open_memory
 from tests.store.test_trouble import outcome_of
 from tests.store.trouble import dump
@@ -66,18 +76,15 @@ def test_unreadable_newest_data_file_the_one_before_is_shown(history: History) -
 
 @pytest.mark.parametrize("kind", ["control-{}", "{}-1-0.data", "{}-copies.data"])
 def test_file_of_another_store_is_refused(history: History, kind: str) -> None:
-    contents = history.copy()
     name = "lcp/" + kind.format(history.lcp_ids[1])
-    contents[name] = foreign(contents[name])
     with pytest.raises(tm.ForeignFile):
-        attach_to(contents)
+        attach_to({**history.contents, name: make_history(seed=99).contents[name]})
 
 
 def test_another_store_in_the_place_of_the_one_attached_to_is_refused() -> None:
     files = one_checkpoint()
     with attach(second(files)) as view:
-        other = {name: foreign(content) for name, content in files.snapshot().items() if "redo" not in name}
-        files.disk.root = MemoryFiles.from_snapshot(other).disk.root
+        files.disk.root = one_checkpoint(seed=99).disk.root
         with pytest.raises(tm.ForeignFile, match="another store is in the place"):
             view.refresh()
         assert len(view[NAME]) == 0
@@ -222,10 +229,7 @@ def test_disk_after_any_crash_shows_a_checkpoint_that_was_made_and_none_older_th
     rng = random.Random(seed)
     trace = TraceFiles(MemoryFiles())
     db = Database(trace, Options.from_keywords(SMALL), ManualClock())
-    db.create_table(NAME, ACCOUNT, "id")
-    db.create_table("test.old", [tm.Column("id", tm.Int64), tm.Column("value", tm.Int64)], "id")
-    db["test.old"].insert_many([(key, 0) for key in range(100)])
-    put(db, 0, 200, 0.0)
+    create_tables(db)
     expected: dict[int, Any] = {}
     acknowledged: list[tuple[int, int]] = []
     began = len(trace.events)

@@ -25,7 +25,7 @@ import tidemark as tm
 from tests.elsewhere import at_once, in_child
 from tests.recovery.support import put
 from tests.store.read_only import WRITES
-from tests.store.support import ACCOUNT, SMALL, open_memory, rows_of
+from tests.store.support import ACCOUNT, SMALL, open_faulty, open_memory, rows_of
 from tests.waiting import wait_until
 from tidemark.engine.base.clock import ManualClock
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
@@ -298,11 +298,8 @@ FAILED = (tm.IoFailed, tm.SyncFailed, tm.CommitOnFailedStore)
 @pytest.mark.parametrize("moment", ["commit", "local checkpoint", "closing an epoch", "schema change"])
 def test_file_system_that_turns_read_only_fails_the_store_and_loses_nothing_acknowledged(moment: str) -> None:
     """F47. Story: a read-only file system was tested at openings; in a store at work, only by a few single writes."""
-    plan = Plan([Rule(operation, once=False, error=errno.EROFS) for operation in WRITES])
-    plan.is_over = True
     memory = MemoryFiles()
-    files: Any = FaultFiles(memory, plan)
-    db = open_memory(files)
+    db, plan = open_faulty(memory, *[Rule(operation, once=False, error=errno.EROFS) for operation in WRITES])
     db.create_table(NAME, ACCOUNT, "id")
     put(db, 0, 50, 0.0)
     db.checkpoint()

@@ -263,15 +263,11 @@ def test_bad_shape_of_one_row_or_its_changes_is_refused(db: Any) -> None:
         (tm.SchemaInvalid, lambda: db[NAME].scan(limit=-1)),
         (tm.TableExists, lambda: db.create_table(NAME, COLUMNS, primary_key=KEY)),
         (tm.NoSuchTable, lambda: db.drop_table("test.nothing")),
+        (tm.Rejected, lambda: db[NAME].update((1, "n1"), {"id": 2})),
     ]
     for error, call in calls:
         with nothing_happens(db, error, reopen=False):
             call()
-
-
-def test_changing_a_key_is_refused(db: Any) -> None:
-    with nothing_happens(db, tm.Rejected):
-        db[NAME].update((1, "n1"), {"id": 2})
 
 
 @pytest.mark.parametrize("form", FORMS)

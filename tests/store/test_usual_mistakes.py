@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import os
 import pickle
 import subprocess
 import sys
@@ -335,14 +334,6 @@ def test_a_mistake_of_opening_is_answered_and_makes_nothing(
         tm.open(path, **options)
     assert type(answer.value) is kind
     assert sorted(map(str, Path(".").rglob("*"))) == before
-
-
-def test_a_directory_that_may_not_be_written_is_refused(tmp_path: Path) -> None:
-    if os.geteuid() == 0:
-        pytest.skip("root may write everywhere")
-    (tmp_path / "shut").mkdir(mode=0o500)
-    with pytest.raises(tm.Error, match="shut"):
-        tm.open(tmp_path / "shut" / "store", **OPTIONS)
 
 
 # --- life ----------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 import threading
 from typing import Any
 
@@ -257,58 +256,6 @@ def test_threads_that_upsert_the_same_new_keys_lose_no_count(index: str | None, 
     assert sum(inserted) == 30
     assert sorted((row.email, row.n) for row in db[NAME].scan()) == sorted((f"e{each}", 6) for each in range(30))
     assert db.check()["problems"] == []
-
-
-STATEMENTS = {
-    "insert": "insert into u values (:id, :email, :n)",
-    "update": "update u set email = :email where id = :id",
-    "delete": "delete from u where id = :id",
-    "count": "insert into u values (:id, :email, :n) on conflict (email) do update set n = n + 1",
-    "replace": "insert into u values (:id, :email, :n) on conflict (id)"
-    " do update set email = excluded.email, n = excluded.n",
-}
-
-
-def call_of(kind: str, table: Any, row: tuple[Any, ...]) -> None:
-    if kind == "insert":
-        table.insert(row)
-    elif kind == "update":
-        table.update_where({"email": row[1]}, tm.col("id") == row[0])
-    elif kind == "delete":
-        table.delete_where(tm.col("id") == row[0])
-    elif kind == "count":
-        table.upsert(row, {"n": tm.col("n") + 1}, "by_email")
-    else:
-        table.upsert(row)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_random_changes_are_accepted_and_refused_as_sqlite_does(seed: int) -> None:
-    print(f"seed {seed}")
-    rng = random.Random(seed)
-    db = made(partition=tm.HashPartition(1))
-    db.create_index(NAME, "by_email", "email", unique=True)
-    db.create_index(NAME, "by_pair", ["n", "email"], unique=True)
-    other = sqlite3.connect(":memory:", isolation_level=None)
-    other.execute("create table u (id integer primary key, email text unique, n integer, unique (n, email))")
-    said = {True: 0, False: 0}
-    for _ in range(400):
-        row = (rng.randrange(30), rng.choice([None, f"e{rng.randrange(40)}"]), rng.randrange(5))
-        kind = rng.choice(sorted(STATEMENTS))
-        try:
-            other.execute(STATEMENTS[kind], dict(zip(("id", "email", "n"), row, strict=True)))
-            is_taken = True
-        except sqlite3.IntegrityError:
-            is_taken = False
-        if is_taken:
-            call_of(kind, db[NAME], row)
-        else:
-            with pytest.raises(tm.DuplicateKey):
-                call_of(kind, db[NAME], row)
-        said[is_taken] += 1
-        assert sorted(map(tuple, db[NAME].scan()), key=repr) == sorted(other.execute("select * from u"), key=repr)
-    other.close()
-    assert min(said.values()) > 20 and db.check()["problems"] == []
 
 
 @pytest.mark.parametrize("damage", ["missing", "stale", "twice"])

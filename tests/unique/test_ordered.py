@@ -17,10 +17,10 @@ from tests.engine.arena_check import check_arena
 from tests.store.interrupts import interrupt_at
 from tests.store.support import open_memory
 from tidemark.engine.base import limits
-from tidemark.engine.point.selects import select, select_range
+from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition, index_from_json
 from tidemark.engine.table.table import Table
-from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 NAME = "test.o"
 OPTIONS: dict[str, Any] = {"data_memory": "32 MiB", "redo_log": "8 MiB"}
@@ -126,6 +126,10 @@ def test_mistakes_are_refused_with_the_way_out() -> None:
 
 
 def test_definition_has_the_same_bytes_as_before_unless_it_is_both() -> None:
+    columns = tm.Column("a", tm.Int64), tm.Column("n", tm.Int32)
+    assert b"indexes" not in TableDefinition(1, 1, "test.t", columns, ("a",)).to_json()
+    definition = TableDefinition(1, 2, "test.t", columns, ("a",), indexes=(IndexDefinition("by_n", ("n", "a")),))
+    assert TableDefinition.from_json(definition.to_json()) == definition
     old = {"columns": ["a"], "name": "i", "unique": True}
     assert IndexDefinition("i", ("a",), True).to_json() == old
     assert IndexDefinition("i", ("a",), False, True).to_json() == {**old, "unique": False}
@@ -212,36 +216,6 @@ def test_a_key_that_two_rows_have_for_a_while_as_it_is_built_is_no_obstacle_unle
         check_arena(db)
 
 
-# --- changes --------------------------------------------------------------------------------------
-def test_a_transaction_sees_its_own_changes_in_both_parts_and_others_see_none() -> None:
-    db = indexed(ROWS)
-    before = db.snapshot()
-    with db.transaction() as txn:
-        txn.update(NAME, 2, {"name": "zeta"})
-        txn.insert(NAME, (8, "alpha", 8))
-        txn.delete(NAME, "delta", index="by")
-        with pytest.raises(ZeroDivisionError), txn.savepoint():
-            txn.update(NAME, 8, {"name": "gone"})
-            assert [row.id for row in txn.scan(NAME, index="by", prefix="g")] == [8]
-            raise ZeroDivisionError
-        assert [row.id for row in txn.scan(NAME, index="by", lower="a")] == [8, 5, 4, 2]
-        assert [row.id for row in txn.scan(NAME, index="by", lower="a", reverse=True)] == [2, 4, 5, 8]
-        assert txn.get(NAME, "alpha", index="by").id == 8 and txn.get(NAME, "delta", index="by") is None
-        assert txn.get(NAME, "zeta", lock="exclusive", index="by").id == 2
-        assert [row.id for row in db[NAME].scan(index="by", lower="a")] == IN_ORDER[2:]
-        assert db[NAME].get("alpha", index="by").id == 2
-    assert [row.id for row in db[NAME].scan(index="by", lower="a")] == [8, 5, 4, 2]
-    assert [row.id for row in before[NAME].scan(index="by", lower="a")] == IN_ORDER[2:]
-    assert [row.id for row in before[NAME].scan(where=tm.col("name") == "alpha")] == [2]
-    before.close()
-    verify(db)
-    txn = db.transaction()
-    txn.write_many(NAME, [(number, f"w{number}", 0) for number in range(100, 200)])
-    txn.rollback()
-    verify(db)
-    check_arena(db)
-
-
 # --- conditions -----------------------------------------------------------------------------------
 def test_equality_is_a_lookup_and_a_range_reads_the_order() -> None:
     db = made()
@@ -267,28 +241,6 @@ def test_equality_is_a_lookup_and_a_range_reads_the_order() -> None:
     assert arrow.column("id").to_pylist() == [9]
     found = pl.scan_pyarrow_dataset(table.dataset()).filter(pl.col("name") < "name 00002").collect()
     assert sorted(found["id"]) == [0, 1]
-    verify(db)
-
-
-def test_kernels_of_one_row_know_both_parts() -> None:
-    db = indexed([(number, f"name {number:03}", number) for number in range(300)])
-    table, name = db[NAME], tm.col("name")
-    assert table.get("name 007", index="by").id == 7  # makes the plan
-    shape: Table = table.table.newest
-    assert "by" in shape.plan.uniques
-    columns = ["id", "name", "n"]
-
-    def rows(where: Any, index: str | None = None, reverse: bool = False) -> Any:
-        way = select(shape, where, columns, index)
-        assert way is not None
-        return [row.id for row in way.rows(shape, reverse, None)]
-
-    assert rows(name == "name 011") == rows(name == "name 011", "by") == [11]
-    assert rows(name == "nothing") == []
-    way = select_range(shape, columns, "by", ("name 290",), ("name 293",), None)
-    assert way is not None and [row.id for row in way.rows(shape, True, None)] == [292, 291, 290]
-    table.update("name 011", {"name": "name 999"}, index="by")
-    assert rows(name == "name 999") == [11] and rows(name == "name 011") == []
     verify(db)
 
 
@@ -367,28 +319,6 @@ def test_a_unique_index_and_an_ordered_one_stay_two_indexes() -> None:
         db[NAME].insert((9, "beta", 0))
     verify(db)
     check_arena(db)
-
-
-@pytest.mark.parametrize("policy", CRASH_POLICIES)
-def test_a_restart_builds_both_parts(policy: str) -> None:
-    files = MemoryFiles()
-    db = made(files, tm.RangePartition("id", [("low", 1_500), ("high", tm.MAXVALUE)]))
-    db.create_index(NAME, "by", "name", unique=True, ordered=True)
-    db[NAME].insert_many([(number, f"e{number}" if number % 3 else None, number) for number in range(3_000)])
-    db.checkpoint()
-    db[NAME].update(1, {"name": "one"})
-    db[NAME].delete("e2", index="by")
-    db.sync()
-    files = files.crash(random.Random(1), policy)
-    db = open_memory(files, **OPTIONS)
-    assert db.indexes(NAME) == listed(2_999)
-    assert db[NAME].get("one", index="by").id == 1
-    with pytest.raises(tm.DuplicateKey):
-        db[NAME].insert((9_000, "one", 0))
-    verify(db)
-    db.drop_index(NAME, "by")
-    with open_memory(files.crash(random.Random(2), policy), **OPTIONS) as again:
-        assert again.indexes(NAME) == [] and len(again[NAME]) == 2_999
 
 
 def test_ctrl_c_at_any_point_leaves_the_whole_index_or_none_and_an_upsert_done_or_not() -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,19 +12,22 @@ import click
 
 import tidemark as tm
 from tidemark.cli.output import (
+    epoch_text,
     example,
+    finding_lines,
     open_store,
     opens_store,
     print_result,
+    print_verdict,
     prints,
     reported,
     store_argument,
     table_lines,
+    time_text,
     tree_lines,
     verdict_of,
 )
 from tidemark.cli.store_commands import ask_owner
-from tidemark.engine.base.ids import gci_of, micro_of
 from tidemark.engine.schema.types_base import counted
 
 NAMES_MAX = 4
@@ -66,11 +70,11 @@ def absolute(place: str) -> str:
 
 
 def _epoch(epoch: int) -> str:
-    return f"{epoch} ({int(gci_of(epoch))}/{int(micro_of(epoch))})"
+    return f"{epoch} ({epoch_text(epoch)})"
 
 
 def _time(wall_us: int) -> str:
-    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=wall_us)).isoformat(timespec="seconds")
+    return time_text(wall_us, "seconds")
 
 
 @click.group("backup", cls=_Group, epilog=example("tidemark backup shop backups", "tidemark backup verify backups"))
@@ -160,14 +164,11 @@ def verify_place(place: str, number: int | None, rows: bool, as_json: bool) -> N
 
     with reported("verify") as progress:
         report = verify(place, number, progress, rows=rows)
-    print_result(report, as_json, lambda: _verified_lines(report))
-    if not report["is_sound"]:
-        raise SystemExit(1)
+    print_verdict(report, as_json, lambda: _verified_lines(report))
 
 
 def _verified_lines(report: dict[str, Any]) -> Iterator[str]:
-    yield from (f"damaged: {each}" for each in report["problems"])
-    yield from (f"note: {each}" for each in report["notes"])
+    yield from finding_lines(report)
     counts = [counted(report[f"{what}s"], what) for what in ("backup", "file", "segment")]
     yield f"{verdict_of(report)}: {', '.join(counts)}, {counted(report['size_bytes'], 'byte')}"
 
@@ -211,13 +212,8 @@ def drill_place(place: str, scratch: Path, until: str | None, every: str | None,
     else:
         reports = drills(place, scratch, seconds_of(every), at, **how)
     for report in reports:
-        _print_drill(report, as_json)
-        if not report["is_sound"]:
-            raise SystemExit(1)
-
-
-def _print_drill(report: dict[str, Any], as_json: bool) -> None:
-    print_result(report, as_json, lambda: tree_lines({**report["restored"], "is_sound": report["is_sound"]}))
+        shown = {**report["restored"], "is_sound": report["is_sound"]}
+        print_verdict(report, as_json, partial(tree_lines, shown))
 
 
 def seconds_of(text: str) -> float:
@@ -301,7 +297,6 @@ def restore(
 
 
 def _binlog_lines(found: dict[str, Any] | None) -> Iterator[str]:
-    """Yield the first and last epoch of a binlog, and its gaps."""
     if found is None:
         return
     sizes = sum(each["bytes"] for each in found["files"])

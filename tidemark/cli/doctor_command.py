@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 import click
 
 import tidemark as tm
-from tidemark.cli.output import example, options_given, options_of, print_result, prints
+from tidemark.cli.output import example, options_given, options_of, print_verdict, prints
 from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
@@ -62,11 +62,9 @@ def doctor(directory: Path | None, given: tuple[str, ...], as_json: bool) -> Non
     findings = list(examine(directory or Path("."), options, SystemClock(), is_named=directory is not None))
     problems = sum(each.state == PROBLEM for each in findings)
     report = {"is_sound": not problems, "findings": [each._asdict() for each in findings]}
-    print_result(
+    print_verdict(
         report, as_json, lambda: [*map(_line, findings), counted(problems, "problem") if problems else "no problem"]
     )
-    if problems:
-        raise SystemExit(1)
 
 
 def _line(found: Finding) -> str:

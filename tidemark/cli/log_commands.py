@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tidemark.cli.output import cell, example, prints, store_argument, to_json
+from tidemark.cli.output import cell, epoch_text, example, prints, store_argument, time_text, to_json
 from tidemark.engine.base.errors import Rejected
-from tidemark.engine.base.ids import MICRO_BITS, SLOT_BITS
+from tidemark.engine.base.ids import SLOT_BITS
 
 if TYPE_CHECKING:
     from tidemark.engine.files.directory import PosixFiles
@@ -158,8 +157,7 @@ def entry_line(entry: dict[str, Any]) -> str:
         if name == "values":
             words.append("(" + ", ".join(f"{column}={cell(each)}" for column, each in value.items()) + ")")
         elif name == "wall_us":
-            sealed = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)
-            words.append(sealed.isoformat())
+            words.append(time_text(value))
         else:
             words.append(f"{name} {_shown(name, value)}")
     return "  ".join(words)
@@ -167,7 +165,7 @@ def entry_line(entry: dict[str, Any]) -> str:
 
 def _shown(name: str, value: Any) -> str:
     if name == "epoch":
-        return f"{value >> MICRO_BITS}/{value & ((1 << MICRO_BITS) - 1)}"
+        return epoch_text(value)
     if name == "rowid":
         return f"{value >> SLOT_BITS}:{value & ((1 << SLOT_BITS) - 1)}"
     if isinstance(value, list):

@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from datetime import date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import wraps
 from pathlib import Path
@@ -67,12 +67,10 @@ def reads_store(command: Command) -> Command:
 def check_exists(store: Path) -> None:
     """Raises: FileMissing for a directory without a store, in which opening would leave a LOCK file."""
     from tidemark.engine.files.directory import PosixFiles
-    from tidemark.recovery.system_restart.place import no_store
-    from tidemark.recovery.system_restart.sysfile import NAMES
+    from tidemark.recovery.system_restart import place
 
     with PosixFiles(store) as files:
-        if not any(files.exists(name) for name in NAMES):
-            raise no_store(files)
+        place.check_exists(files)
 
 
 def options_given(says: str) -> Callable[[Command], Command]:
@@ -158,11 +156,9 @@ def attach(store: Path, data_memory: str, why: str) -> tm.ReadOnlyDatabase:
     """Open the last local checkpoint of a store, and name it on standard error."""
     with reported("restart") as progress:
         db = tm.open(store, read_only=True, progress=progress, data_memory=data_memory)
-    gci, micro = int(gci_of(db.epoch)), int(micro_of(db.epoch))
     number = db.status()["lcp"]["id"]
-    click.echo(
-        f"note: {why}; local checkpoint {number} is shown, the state at the end of epoch {gci}/{micro}", err=True
-    )
+    shown = f"the state at the end of epoch {epoch_text(db.epoch)}"
+    click.echo(f"note: {why}; local checkpoint {number} is shown, {shown}", err=True)
     return db
 
 
@@ -203,13 +199,34 @@ def cell(value: Any) -> str:
     return text if text.isprintable() else repr(text)[1:-1]
 
 
+def epoch_text(epoch: int) -> str:
+    """Return an epoch as GCI/micro GCI."""
+    return f"{int(gci_of(epoch))}/{int(micro_of(epoch))}"
+
+
+def time_text(wall_us: int, timespec: str = "auto") -> str:
+    """Return µs since 1970 in ISO 8601, UTC."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=wall_us)).isoformat(timespec=timespec)
+
+
 def verdict_of(report: Mapping[str, Any]) -> str:
-    """Return the verdict of a check: `sound`, or the number of problems."""
     return "sound" if report["is_sound"] else counted(len(report["problems"]), "problem")
 
 
+def finding_lines(report: Mapping[str, Any], problem: str = "damaged") -> Iterator[str]:
+    """Yield the problems of a check, each after the word `problem`, and its notes."""
+    yield from (f"{problem}: {each}" for each in report["problems"])
+    yield from (f"note: {each}" for each in report["notes"])
+
+
+def print_verdict(report: Mapping[str, Any], as_json: bool, lines: Callable[[], Iterable[str]]) -> None:
+    """Print the report of a check. Raises: SystemExit with code 1 if something is wrong."""
+    print_result(report, as_json, lines)
+    if not report["is_sound"]:
+        raise SystemExit(1)
+
+
 def print_result(value: Any, as_json: bool, lines: Callable[[], Iterable[str]]) -> None:
-    """Print a result as text or as one JSON document."""
     if as_json:
         click.echo(to_json(value))
         return

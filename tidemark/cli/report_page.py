@@ -11,7 +11,8 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
-from tidemark.engine.base.ids import gci_of, micro_of
+from tidemark.cli.output import epoch_text
+from tidemark.engine.base.ids import gci_of
 
 # Colours of the timeline: phases that NDB's restart shows separately. Other phases are grey.
 PHASES = {
@@ -28,7 +29,6 @@ FILL_NAMES = tuple(f"{step} %" for step in range(0, 100, 10))
 MAP_EXTENTS = 64
 MAP_LEVELS = 5
 CONFLICT_BARS = 60
-SECTIONS = ("restart", "memory", "disk", "log", "flight", "conflicts", "group")
 
 _STYLE = """
 :root { color-scheme: light dark; --page: #fcfcfb; --ink: #1d2329; --soft: #5b6670; --line: #d9dde1; --track: #eceff1;
@@ -98,7 +98,7 @@ def page(title: str, status: Mapping[str, Any], space: Mapping[str, Any], **more
     epoch = status["epoch"]["current"]
     about = (
         f"store {status['store']['uuid']}, opening {status['store']['incarnation']}, state {status['store']['state']},"
-        f" epoch {int(gci_of(epoch))}/{int(micro_of(epoch))}"
+        f" epoch {epoch_text(epoch)}"
     )
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
@@ -114,7 +114,6 @@ Bar = tuple[float, float, str]  # start and length as shares of the width, and i
 
 
 def _svg(bars: Iterable[Bar], label: str) -> str:
-    """Return a strip of bars from left to right."""
     drawn = "".join(
         f'<rect x="{start * 1_000:.2f}" y="0" width="{max(length * 1_000, 1):.2f}" height="10" class="{colour}"/>'
         for start, length, colour in bars
@@ -187,7 +186,7 @@ def _restart(report: Mapping[str, Any]) -> Iterator[str]:
         return
     yield (
         f"<p>The last opening took {whole:,.0f} ms: local checkpoint {report['lcp_id']} of epoch"
-        f" {int(gci_of(report['lcp_epoch']))}/{int(micro_of(report['lcp_epoch']))}, then {report['groups']:,} groups of"
+        f" {epoch_text(report['lcp_epoch'])}, then {report['groups']:,} groups of"
         f" the log up to LSN {report['end_lsn']:,}.</p>"
     )
     yield _key([*dict.fromkeys(PHASES.values()), ("other", "other")])

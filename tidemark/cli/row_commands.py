@@ -222,7 +222,6 @@ def _about_load(what: str, found: FoundLoad) -> str:
 
 
 def _columns(path: Path, key: list[str], disk: tuple[str, ...]) -> list[tm.Column]:
-    """Return columns for a table that takes the rows of a file."""
     import pyarrow as pa
 
     from tidemark.engine.schema.column_inference import columns_from_arrow

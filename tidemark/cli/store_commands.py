@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,17 +13,20 @@ from tidemark.cli.output import (
     attach,
     attach_locked,
     example,
+    finding_lines,
     open_for_reading,
     open_store,
     opens_store,
     options_given,
     options_of,
     print_result,
+    print_verdict,
     prints,
     reads_store,
     reported,
     store_argument,
     table_lines,
+    time_text,
     tree_lines,
     verdict_of,
 )
@@ -95,13 +97,12 @@ def _info(files: PosixFiles) -> dict[str, Any]:
     listing = StoreListing(files)
     sysfile = listing.sysfile
     geometry, undo = sysfile.geometry, sysfile.undo_geometry
-    made = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=sysfile.created_us)
     tables = listing.tables()
     return {
         "store": {
             "directory": files.directory,
             "id": sysfile.store.hex(),
-            "created": made.isoformat(timespec="seconds"),
+            "created": time_text(sysfile.created_us, "seconds"),
             "format": FORMAT_VERSION,
             "fingerprint": FORMAT_FINGERPRINT,
             "incarnation": sysfile.incarnation,
@@ -391,10 +392,10 @@ def check(
             report = check_binlog(store, given, data_memory)
         except tm.Locked as locked:
             report = ask_owner(store, "check_binlog", locked)
-        print_result(report, as_json, lambda: binlog_lines(report))
+        lines = binlog_lines
     elif replication:
         report = _check_replication(store, given, peer, data_memory)
-        print_result(report, as_json, lambda: _replication_lines(report))
+        lines = _replication_lines
     elif given or peer:
         raise click.UsageError("--option and --peer are about replication; use them with --replication or --binlog")
     else:
@@ -405,9 +406,8 @@ def check(
                 report = check_store(store, progress, data_memory=data_memory)
         except tm.Locked as locked:
             report = ask_owner(store, "check", locked)
-        print_result(report, as_json, lambda: _check_lines(report))
-    if not report["is_sound"]:
-        raise SystemExit(1)
+        lines = _check_lines
+    print_verdict(report, as_json, lambda: lines(report))
 
 
 def _check_replication(
@@ -425,19 +425,13 @@ def _check_replication(
 
 
 def _replication_lines(report: dict[str, Any]) -> Iterator[str]:
-    for problem in report["problems"]:
-        yield f"problem: {problem}"
-    for note in report["notes"]:
-        yield f"note: {note}"
+    yield from finding_lines(report, "problem")
     if report["tables"]:
         yield from table_lines([list(each.values()) for each in report["tables"]], list(report["tables"][0]))
     yield verdict_of(report)
 
 
 def _check_lines(report: dict[str, Any]) -> Iterator[str]:
-    for problem in report["problems"]:
-        yield f"damaged: {problem}"
-    for note in report["notes"]:
-        yield f"note: {note}"
+    yield from finding_lines(report)
     counts = [counted(report[f"{what}s"], what) for what in ("file", "byte", "group", "row")]
     yield f"{verdict_of(report)}: {', '.join(counts)} in {report['seconds']:.1f} s"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import tidemark as tm
-from tidemark.cli.output import check_exists, example, print_result, prints, store_argument
+from tidemark.cli.output import check_exists, epoch_text, example, print_result, prints, store_argument
 from tidemark.engine.schema.types_base import counted
 
 if TYPE_CHECKING:
@@ -141,14 +141,12 @@ def _channels(replication: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def lines(sample: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the lines of text that show a sample."""
     rates, log, lcp, pages = (sample[name] for name in ("per_second", "log", "local_checkpoint", "page_cache"))
     yield f"process {sample['store']['pid']}, store {sample['store']['state']}"
     yield f"commits           {rates['commits']:>12,} /s   {counted(sample['transactions_open'], 'open one')}"
     yield f"groups            {rates['commit_groups']:>12,} /s   {rates['log_bytes']:,.0f} bytes of log /s"
     yield f"lock waits        {rates['lock_waits']:>12,} /s"
-    epoch = sample["epoch"]["current"]
-    yield f"epoch             {f'{epoch >> 32}/{epoch & 0xFFFF_FFFF}':>12}"
+    yield f"epoch             {epoch_text(sample['epoch']['current']):>12}"
     yield f"log               {_bar(log['used_share'])}  LSN {log['tail_lsn']:,} to {log['head_lsn']:,}"
     yield f"  held by         {log['held_by'] or 'nothing'}"
     yield f"memory            {_bar(sample['memory_used_share'])}"

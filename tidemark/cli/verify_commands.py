@@ -160,7 +160,6 @@ def _identity(store: Path) -> dict[str, Any]:
 
 
 def binlog_lines(report: dict[str, Any]) -> Iterator[str]:
-    """Yield the report as text."""
     yield from (f"damaged: {problem}" for problem in report["problems"])
     if not report["is_whole"]:
         yield (

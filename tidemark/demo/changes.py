@@ -33,7 +33,6 @@ def changed(lines: pa.RecordBatch, rng: np.random.Generator) -> list[dict[str, A
 
 
 def batch(db: tm.Database, number: int, keys: list[int], rng: np.random.Generator) -> None:
-    """Run one transaction."""
     chosen = [(keys[place], 1) for place in rng.choice(len(keys), 3 * BATCH_ROWS, replace=False).tolist()]
     with db.transaction() as txn:
         found = txn.get_many("bulk.lineitem", chosen[:BATCH_ROWS])
@@ -48,13 +47,11 @@ def batch(db: tm.Database, number: int, keys: list[int], rng: np.random.Generato
 
 
 def emit(**what: int) -> None:
-    """Print one line at once."""
     sys.stdout.write(json.dumps(what) + "\n")
     sys.stdout.flush()
 
 
 def main(store: str, archive: str, place: str, seed: int) -> None:
-    """Work until killed."""
     rng = np.random.default_rng(seed)
     with tm.open(store, data_memory=DATA_MEMORY, archive=archive) as db:
         keys = db["bulk.orders"].to_arrow(columns=["o_orderkey"]).column(0).to_pylist()

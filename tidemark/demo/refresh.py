@@ -57,11 +57,9 @@ class Refresher:
             self.sequence += 1
 
     def log(self, txn: tm.Transaction, operation: str, key: int, lines: int, total: int) -> None:
-        """Write the log row that says what the transaction did."""
         txn.insert("tpch.refresh_log", (self.number, self.sequence, operation, key, lines, total))
 
     def line(self, key: int, number: int) -> tuple[Any, ...]:
-        """Return a new line of an order."""
         price, discount, tax = (int(value) for value in self.rng.integers((90_000, 0, 0), (10_000_000, 11, 9)))
         quantity = Decimal(int(self.rng.integers(1, 51)))
         money = (Decimal(price).scaleb(-2), Decimal(discount).scaleb(-2), Decimal(tax).scaleb(-2))
@@ -87,7 +85,6 @@ class Refresher:
         return remember
 
     def lines_of(self, txn: tm.Transaction, key: int) -> list[Any]:
-        """Return the lines of an order."""
         found = (txn.get("tpch.lineitem", (key, number)) for number in range(1, LINES_MAX + 1))
         return [line for line in found if line is not None]
 
@@ -125,7 +122,6 @@ class Refresher:
 
 
 def main(directory: str, seed: int) -> None:
-    """Open the store and work until killed."""
     db = tm.open(directory, checkpoint_interval_ms=3_000, page_buffer=PAGE_BUFFER_BYTES)
     keys = np.asarray(db["tpch.orders"].to_arrow(["o_orderkey"]).column(0))
     done = db["tpch.refresh_log"].to_arrow(["thread", "sequence"])

@@ -11,10 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypedDict, cast
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from tidemark.engine.base.errors import Error, Rejected, SchemaInvalid
-from tidemark.replication.channel.channel import DEFAULT_NAME
 from tidemark.replication.channel.receiver import Worker, is_transient
 from tidemark.replication.settings.options import validate
 from tidemark.replication.wire.wire import check_secret_at, parse_address
@@ -59,6 +58,10 @@ class NodeChannelKeywords(ChannelKeywords, _Source, total=False):
     heartbeat_from: int
 
 
+# Arguments that are no options of the channel (`channel_options`).
+_AT_THE_NODE = ("source", "secret", "tls", "copy", "conflict_role", "other_sources", "failover_after_ms")
+
+
 def _checked(given: NodeChannelKeywords, secret: bytes, server_id: int) -> dict[str, Any]:
     """Return the arguments of the channel, with the group's secret if none is given. Raises: SchemaInvalid,
     InvalidName, Rejected for server id 0.
@@ -84,19 +87,9 @@ def _checked(given: NodeChannelKeywords, secret: bytes, server_id: int) -> dict[
         check_secret_at(parse_address(each), made["secret"], made.get("tls"))
     if made.get("conflict_role") is not None:
         validate("conflict_role", made["conflict_role"])
-    heartbeat_from = made.get("heartbeat_from", 0)
-    _, options = channel_options(
-        made.get("name", DEFAULT_NAME),
-        made["ignore_server_ids"],
-        made["replicate_do"],
-        made["replicate_ignore"],
-        made.get("failed_source", 0),
-        made.get("heartbeat_ms", 1_000),
-        heartbeat_from,
-        cast(ChannelKeywords, {name: made[name] for name in ChannelKeywords.__annotations__ if name in made}),
-    )
+    _, options = channel_options(**{name: value for name, value in made.items() if name not in _AT_THE_NODE})
     after_ms, others = made.get("failover_after_ms", 0), len(made["other_sources"])
-    check_failover_options(server_id, others, after_ms, heartbeat_from, options.filter(server_id))
+    check_failover_options(server_id, others, after_ms, options.heartbeat_from, options.filter(server_id))
     return made
 
 

@@ -66,7 +66,7 @@ ALONE = "alone"  # found a group although other nodes do not answer
 
 
 class DrivenStore:
-    """A `Database` as the node drives it."""
+    """A `NodeStore`: a `Database` as the node drives it."""
 
     def __init__(self, db: Database, files: PosixFiles, applier: GroupApplier, lowest_epoch: int) -> None:
         """lowest_epoch: the first epoch that may be opened here if this node leads."""
@@ -84,7 +84,6 @@ class DrivenStore:
             capture(db.parts.store, self._rules)
 
     def lead(self, epoch: int) -> None:
-        """See `NodeStore`."""
         store, keeper = self.store, self.db.parts.opened.keeper
         lowest = max(epoch, self._lowest_epoch)
         with store.latch:
@@ -100,11 +99,9 @@ class DrivenStore:
 
     @property
     def writing_since(self) -> float | None:
-        """See `NodeStore`."""
         return self.db.parts.clockwork.writing_since
 
     def close(self) -> None:
-        """See `NodeStore`."""
         self.applier.end_stream()
         if self.db.binlog is not None:
             self.db.binlog.leave_group()
@@ -112,7 +109,7 @@ class DrivenStore:
 
 
 class StoreHome:
-    """The store's directory, and the options it is opened with."""
+    """A `Home`: the store's directory, and the options it is opened with."""
 
     def __init__(
         self,
@@ -135,7 +132,6 @@ class StoreHome:
         self.restarted: Progress | None = None  # of the last rejoin in this process, done or under way
 
     def open(self, can_create: bool) -> DrivenStore:
-        """See `Home`."""
         files = PosixFiles(self._directory)
         try:
             if not can_create and read_sysfile(files) is None:
@@ -143,25 +139,21 @@ class StoreHome:
         except Error:
             files.close_all()
             raise
-        made: list[DrivenStore] = []
 
-        def follow(db: Database) -> None:
+        def follow(db: Database) -> DrivenStore:
             store, opened = db.parts.store, db.parts.opened
             lowest_epoch = store.epochs.current
             node = self._followed(db, files, lowest_epoch)
             if opened.keeper.content.closed_epoch:
                 # The epoch of the last group here may still be open at the primary.
                 node.applier.start_at(opened.keeper.content.closed_epoch)
-            made.append(node)
+            return node
 
-        self._database(files, None, follow)
-        return made[0]
+        return self._driven(files, None, follow)
 
     def rejoin(self, welcome: Welcome, link: Link, epoch: int, sequence: int) -> DrivenStore:
-        """See `Home`."""
         files = PosixFiles(self._directory)
         through = Through(epoch, sequence)
-        made: list[DrivenStore] = []
         next_epoch: list[int] = []
 
         def restart() -> Opened:
@@ -170,14 +162,13 @@ class StoreHome:
             next_epoch.append(caught_up.next_epoch)
             return opened
 
-        def follow(db: Database) -> None:
+        def follow(db: Database) -> DrivenStore:
             make_recoverable(db.parts.lcp)
             node = self._followed(db, files, next_epoch[0])
             node.applier.start_at(next_epoch[0])
-            made.append(node)
+            return node
 
-        self._database(files, restart, follow)
-        return made[0]
+        return self._driven(files, restart, follow)
 
     def _begun(self, progress: Progress) -> None:
         self.restarted = progress
@@ -187,9 +178,10 @@ class StoreHome:
         db.parts.store.epochs.on_wanted = self._want_epoch
         return node
 
-    def _database(
-        self, files: PosixFiles, restart: Callable[[], Opened] | None, follow: Callable[[Database], None]
-    ) -> Database:
+    def _driven(
+        self, files: PosixFiles, restart: Callable[[], Opened] | None, follow: Callable[[Database], DrivenStore]
+    ) -> DrivenStore:
+        made: list[DrivenStore] = []
         db = Database(
             files,
             self._options,
@@ -197,7 +189,7 @@ class StoreHome:
             files.directory,
             replication=self._replication,
             restart=restart,
-            prepare=follow,
+            prepare=lambda db: made.append(follow(db)),
             completed=self._completed,
         )
         try:
@@ -205,7 +197,7 @@ class StoreHome:
         except BaseException:
             db.close()
             raise
-        return db
+        return made[0]
 
 
 def _binlog_name(files: Files, name: str | None, node: int) -> str | None:
@@ -469,12 +461,12 @@ class NodeGroup(Closable):
         if self._server is not None:
             self._server.cut()
 
-    def _completed_epoch(self) -> int:
-        return self._node.completed_epoch
-
     def _serve_replicas(self, db: Database) -> None:
         if self._replicas is not None:
             serve(db, self._replicas, self._secret, self._tls[0], self._heartbeat_row_ms)
+
+    def _completed_epoch(self) -> int:
+        return self._node.completed_epoch
 
     def _want_epoch(self) -> None:
         life = self._node.life

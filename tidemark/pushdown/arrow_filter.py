@@ -53,7 +53,6 @@ class _Message:
         return found
 
     def all(self, number: int) -> list[_Message]:
-        """Return the messages of a repeated field."""
         return [_Message(each) for each in self._fields.get(number, [])]
 
 
@@ -123,7 +122,6 @@ class _Reader:
         self.read: dict[str, None] = {}
 
     def condition(self, node: _Message, depth: int) -> Expression:
-        """Return a boolean expression as a condition."""
         if depth > NESTING_MAX:
             self.read = dict.fromkeys(self._names)
             return UNKNOWN

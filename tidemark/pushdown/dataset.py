@@ -55,7 +55,6 @@ class Source:
         self._opened = opened
 
     def necessary(self, condition: Expression) -> Expression | None:
-        """See `necessary`."""
         return necessary(condition, self.table.definition)
 
     def batches(

@@ -105,7 +105,7 @@ class Gate(Protocol):
 
 
 class Executor:
-    """Executes the calls of one client; see the module."""
+    """Executes the calls of one client; a `conversation.Executor`. See the module."""
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
@@ -169,11 +169,9 @@ class Executor:
 
     # --- the client ------------------------------------------------------------------------------
     def attach(self, client: str, wake: Callable[[], None], cut: Callable[[], None]) -> None:
-        """See `conversation.Executor`."""
         self._served = Served(client, wake, cut)
 
     def detach(self) -> None:
-        """See `conversation.Executor`."""
         if self._locks is not None and self._served is not None:
             self._locks.clients.pop(self._served.client, None)
 

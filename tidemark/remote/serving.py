@@ -24,7 +24,6 @@ class Alone:
         self.address: tuple[str, int] = ("", 0)
 
     def database(self) -> Database:
-        """Return the store."""
         return self._db
 
     def reading(self) -> int:

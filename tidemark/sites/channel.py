@@ -169,7 +169,7 @@ class Channel(Closable):
             failed_source,
             heartbeat_ms,
             heartbeat_from,
-            options,
+            **options,
         )
         self.name = self._options.name
         self._own = own
@@ -257,11 +257,8 @@ class Channel(Closable):
                 copy_within(link.store.store, wanted, link.store.log().reach, take)
             return
         assert link.address is not None
-        caller = Caller(link.address, LinkOptions(own.site, link.secret, link.tls), own.clock)
-        try:
+        with Caller(link.address, LinkOptions(own.site, link.secret, link.tls), own.clock) as caller:
             caller.copy(pack_request(options.replicate_do, options.replicate_ignore), begin)
-        finally:
-            caller.close()
 
     def _has_row(self, server_id: int) -> bool:
         return any(row.server_id == server_id for row in self._own.positions(self.name).rows())
@@ -312,7 +309,6 @@ class Channel(Closable):
         return False
 
     def _has_tables(self) -> bool:
-        """Whether the replica has any table that the channel applies."""
         taken = Filter.of((), self._options.replicate_do, self._options.replicate_ignore)
         names = (name for name in self._own.store.tables.by_name if name != HEARTBEAT and not is_system_table(name))
         return any(map(taken.takes_table, names))

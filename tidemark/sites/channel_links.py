@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tidemark.database import Database
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.base.options import parse_size
-from tidemark.replication.channel.channel import ChannelOptions, check_name
+from tidemark.replication.channel.channel import DEFAULT_NAME, ChannelOptions, check_name
 from tidemark.replication.channel.endpoint import Endpoint, check_source
 from tidemark.replication.settings.options import settings, validate
 from tidemark.replication.wire.messages import HEARTBEAT_MS_MAX, HEARTBEAT_MS_MIN
@@ -67,14 +67,14 @@ def link_to(own: Endpoint, source: Source, secret: bytes | None, tls: TlsContext
 
 
 def channel_options(
-    name: str,
-    ignore_server_ids: Iterable[int],
-    replicate_do: Iterable[str],
-    replicate_ignore: Iterable[str],
-    failed_source: int,
-    heartbeat_ms: int,
-    heartbeat_from: int,
-    options: ChannelKeywords,
+    name: str = DEFAULT_NAME,
+    ignore_server_ids: Iterable[int] = (),
+    replicate_do: Iterable[str] = (),
+    replicate_ignore: Iterable[str] = (),
+    failed_source: int = 0,
+    heartbeat_ms: int = 1_000,
+    heartbeat_from: int = 0,
+    **options: Unpack[ChannelKeywords],
 ) -> tuple[dict[str, Any], ChannelOptions]:
     """Return every option of replication with its value, and those of the channel; see `tm.Channel`. Raises:
     SchemaInvalid, InvalidName.

@@ -64,7 +64,6 @@ class HeartbeatWatch:
         return now - self._since >= self._after_s * (1 << rounds)
 
     def note_moved(self, now: float) -> None:
-        """Record that the channel has moved to its next source."""
         self.moves += 1
         self._moves_in_vain += 1
         self._since = now
@@ -139,7 +138,6 @@ class Failover:
         return work
 
     def status(self) -> dict[str, Any]:
-        """Return counters and sources, for `Channel.status`."""
         return {
             "moves": self._watch.moves,
             "source": self._at + 1,

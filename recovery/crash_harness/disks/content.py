@@ -49,7 +49,6 @@ class Content:
         self._blocks += [ZEROS] * (-(-self._size // BLOCK_BYTES) - len(self._blocks))
 
     def extend(self, data: bytes | bytearray) -> None:
-        """Append bytes."""
         start = self._size
         self.grow(start + len(data))
         self._put(start, bytes(data))

@@ -145,7 +145,6 @@ class FaultFiles(WrappedFiles):
 
     @property
     def fired(self) -> tuple[Fired, ...]:
-        """The faults injected so far."""
         return tuple(self.faults.fired)
 
 

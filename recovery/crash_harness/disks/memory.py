@@ -54,7 +54,6 @@ class MemoryDisk:
         self.mutex = threading.RLock()
 
     def next_change(self) -> int:
-        """Return the number of the next change."""
         self.changes += 1
         return self.changes
 
@@ -185,7 +184,6 @@ class _MemoryRaw(RawFiles):
         return node
 
     def inode(self, name: str) -> Inode:
-        """Return the inode of a name."""
         directory, leaf = self._parent(name)
         node = directory.live.get(leaf)
         if node is None:

@@ -21,7 +21,6 @@ _UNDO = re.compile(r"undo/\d+\.undo")
 
 @functools.cache
 def is_undo_name(name: str) -> bool:
-    """Whether a file belongs to the ring of the UNDO log."""
     return _UNDO.fullmatch(name) is not None
 
 
@@ -44,7 +43,6 @@ class Ring:
 
     @property
     def capacity(self) -> int:
-        """The number of bytes of the ring."""
         return sum(self.sizes.values())
 
     @property

@@ -166,7 +166,6 @@ def nodes(directory: Directory, path: str) -> Iterator[tuple[str, Content]]:
 
 
 def apply(content: Content, change: Change) -> None:
-    """Carry out a change of content."""
     end = change.offset if change.kind == "grow" else change.offset + len(change.data)
     content.grow(end)
     if change.kind == "write":
@@ -176,7 +175,6 @@ def apply(content: Content, change: Change) -> None:
 
 
 def apply_entry(entries: dict[str, Inode | Directory], change: EntryChange) -> None:
-    """Carry out a change of entries."""
     if change.kind == "link":
         entries[change.name] = change.node
     elif entries.get(change.name) is change.node:

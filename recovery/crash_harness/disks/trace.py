@@ -110,7 +110,6 @@ class Replay:
         return self._handles[name]
 
     def step(self, event: Event) -> None:
-        """Carry out the next event."""
         raw = self.files.raw
         if event.error:
             return
