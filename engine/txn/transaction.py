@@ -309,9 +309,11 @@ class Transaction:
         used = int(self.mem[self.desc + X_USED])
         need = used + words + PAD_WORDS
         limit = self.store.transaction_words
-        if self.spool is not None or need > limit or self.buf.size >= limit:  # a before-image may need more
+        if self.spool is not None or need > limit or self.buf.size >= limit:
             self._room_in_spool(used)
             return
+        # The buffer grows by each call: a before-image may need more words than the caller knows.
+        need = max(need, min(self.buf.size + words, limit))
         size = min(max(2 * self.buf.size, need, used + ahead_words + PAD_WORDS), limit)
         if not self.store.room.is_reserved(self.desc, size - self.buf.size):
             # The log has no room for these words now: a large enough transaction makes a spool file instead of waiting.

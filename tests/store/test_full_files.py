@@ -11,7 +11,8 @@ import pytest
 
 import tidemark as tm
 from tests.store.support import open_memory
-from tidemark.engine.memory.arena_layout import S_REDO_RESERVED, X_REDO_WORDS
+from tidemark.engine.memory.arena_layout import S_REDO_FREE, S_REDO_RESERVED, X_REDO_WORDS
+from tidemark.engine.txn.before_images_kernels import set_capture
 
 NAME, OTHER = "test.full", "test.other"
 SIZES: dict[str, Any] = {"page_size": "4 KiB", "extent": "64 KiB"}
@@ -98,6 +99,30 @@ def test_a_transaction_between_the_log_and_its_usable_part_can_never_fit() -> No
         with pytest.raises(tm.TransactionTooLarge, match=r"larger redo_log, or open it with a transaction_limit above"):
             db.parts.store.room.reserve(own, words + 1)
         assert log.room_bytes < log.geometry.capacity_bytes
+    db.close()
+
+
+def test_a_log_without_room_for_the_old_image_of_a_large_row_refuses_its_update() -> None:
+    """Story: an update of a large row ran forever in a store with a binlog. The log had room for the new image, not for
+    the old one too, and the transaction replaced its buffer by one of the same size again and again.
+    """
+    db = open_memory(data_memory="16 MiB", redo_log="1 MiB", lock_timeout_ms=0)
+    db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("c", tm.VarBinary(32_000))], "id")
+    mem, room = db.parts.store.mem, db.parts.store.room
+    set_capture(mem, db["t"].table.handle, 2)  # as a binlog does
+    db["t"].insert((1, bytes(32_000)))
+
+    def update(free_words: int) -> None:
+        with db.transaction() as other, db.transaction() as txn:
+            other.begin()
+            room.reserve(other.desc, int(mem[S_REDO_FREE] - mem[S_REDO_RESERVED]) - free_words)
+            txn.update("t", 1, {"c": b"x" * 32_000})
+
+    for free_words in range(5_100, 8_000, 700):
+        with pytest.raises(tm.RedoOverloaded):
+            update(free_words)
+    update(16_000)
+    assert db["t"][1].c == b"x" * 32_000
     db.close()
 
 
