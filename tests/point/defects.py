@@ -12,7 +12,6 @@ _CHANGE = "tidemark.engine.point.change_kernels"
 _JUDGE = "tidemark.engine.point.judge_kernels"
 _TREES = "tidemark.engine.point.trees_kernels"
 _PLAN = "tidemark.engine.point.plan"
-_GET = "tidemark.engine.point.get_kernels"
 _CHANGED = "tidemark.engine.point.changed_images_kernels"
 _CALLS = "tidemark.engine.point.changes"
 
@@ -225,9 +224,11 @@ POINT_DEFECTS: tuple[Defect, ...] = (
     ),
     _defect("older-rows-stay-short", _CHANGED, "if columns != plan[U.U_VAR_COLUMNS]:", "if columns < 0:"),
     # --- rows by a unique index --------------------------------------------------------------------
-    _defect("key-in-the-making-is-none", _CHANGE, "key, keys, txn, buf, True)", "key, keys, txn, buf, False)", "Time"),
-    _defect("own-key-is-the-committed-one", _CHANGE, "key, keys, txn, buf, True)", "key, keys, 0, mem, True)"),
-    _defect("row-of-another-place", _GET, "rowid_of_place(mem, place)", "max(0, rowid_of_place(mem, place) - 1)"),
+    _defect(
+        "key-in-the-making-is-none", _CHANGE, "octets, keys, txn, buf, True)", "octets, keys, txn, buf, False)", "Time"
+    ),
+    _defect("own-key-is-the-committed-one", _CHANGE, "octets, keys, txn, buf, True)", "octets, keys, 0, mem, True)"),
+    _defect("row-of-another-place", _CHANGE, "rowid_of_place(mem, place)", "max(0, rowid_of_place(mem, place) - 1)"),
     _defect("any-index-is-known", _PLAN, "self.uniques.get(index)", "next(iter(self.uniques.values()), None)"),
     # --- plans and calls ---------------------------------------------------------------------------
     _defect("unique-column-in-place", _PLAN, "elif column.name in table.unique_columns:", "elif False:"),

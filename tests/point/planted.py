@@ -12,7 +12,7 @@ import warnings
 from tests.planting import plant_line
 from tests.point.defects import POINT_DEFECTS
 
-SEEDS = 120
+SEEDS = 200
 MISSED = 1
 
 
