@@ -36,7 +36,7 @@ from tidemark.replication.binlog.row_plan import RowImages, TablePlans
 from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
 from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel
 from tidemark.replication.channel.receiver import LocalReceiver
-from tidemark.replication.channel.source import BinlogEnd, SourceBinlog
+from tidemark.replication.channel.source import SourceBinlog
 from tidemark.replication.settings.binlog_type import binlog_type
 from tidemark.replication.settings.setup import SiteSettings
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_REPLICATION
@@ -135,7 +135,7 @@ def received(folder: str, writer: BinlogWriter, log: LogFolder, applier: Applier
     relay = PosixFiles(folder)
     source, own = Site(SOURCE, "ab" * 16, 0), Site(OWN, "cd" * 16, 0)
     channel = ReplicaChannel(relay, SystemClock(), own, positions, positions, ChannelOptions())
-    binlog = SourceBinlog(log.files, SOURCE, lambda: BinlogEnd(EPOCH, writer.synced))
+    binlog = SourceBinlog(log.files, SOURCE, lambda: (EPOCH, writer.synced))
     receiver = LocalReceiver(channel, source, binlog, SystemClock())
     while receiver.receive_next():
         pass

@@ -40,29 +40,31 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.partition import ListPartition as ListPartition
     from tidemark.engine.schema.partition import Partition as Partition
     from tidemark.engine.schema.partition import RangePartition as RangePartition
-    from tidemark.engine.schema.types import Blob as Blob
-    from tidemark.engine.schema.types import Bool as Bool
-    from tidemark.engine.schema.types import Date as Date
-    from tidemark.engine.schema.types import DateTime as DateTime
-    from tidemark.engine.schema.types import Decimal as Decimal
-    from tidemark.engine.schema.types import Enum as Enum
-    from tidemark.engine.schema.types import Float32 as Float32
-    from tidemark.engine.schema.types import Float64 as Float64
-    from tidemark.engine.schema.types import Int8 as Int8
-    from tidemark.engine.schema.types import Int16 as Int16
-    from tidemark.engine.schema.types import Int32 as Int32
-    from tidemark.engine.schema.types import Int64 as Int64
-    from tidemark.engine.schema.types import Text as Text
-    from tidemark.engine.schema.types import Time as Time
-    from tidemark.engine.schema.types import Timestamp as Timestamp
-    from tidemark.engine.schema.types import UInt8 as UInt8
-    from tidemark.engine.schema.types import UInt16 as UInt16
-    from tidemark.engine.schema.types import UInt32 as UInt32
-    from tidemark.engine.schema.types import UInt64 as UInt64
-    from tidemark.engine.schema.types_text import Binary as Binary
-    from tidemark.engine.schema.types_text import Char as Char
-    from tidemark.engine.schema.types_text import VarBinary as VarBinary
-    from tidemark.engine.schema.types_text import VarChar as VarChar
+    from tidemark.engine.types import JSON as JSON
+    from tidemark.engine.types import UUID as UUID
+    from tidemark.engine.types import Binary as Binary
+    from tidemark.engine.types import Blob as Blob
+    from tidemark.engine.types import Bool as Bool
+    from tidemark.engine.types import Char as Char
+    from tidemark.engine.types import Date as Date
+    from tidemark.engine.types import DateTime as DateTime
+    from tidemark.engine.types import Decimal as Decimal
+    from tidemark.engine.types import Enum as Enum
+    from tidemark.engine.types import Float32 as Float32
+    from tidemark.engine.types import Float64 as Float64
+    from tidemark.engine.types import Int8 as Int8
+    from tidemark.engine.types import Int16 as Int16
+    from tidemark.engine.types import Int32 as Int32
+    from tidemark.engine.types import Int64 as Int64
+    from tidemark.engine.types import Text as Text
+    from tidemark.engine.types import Time as Time
+    from tidemark.engine.types import Timestamp as Timestamp
+    from tidemark.engine.types import UInt8 as UInt8
+    from tidemark.engine.types import UInt16 as UInt16
+    from tidemark.engine.types import UInt32 as UInt32
+    from tidemark.engine.types import UInt64 as UInt64
+    from tidemark.engine.types import VarBinary as VarBinary
+    from tidemark.engine.types import VarChar as VarChar
     from tidemark.handles import TableHandle as TableHandle
     from tidemark.monitoring.metrics import metrics as metrics
     from tidemark.monitoring.port import serve_metrics as serve_metrics
@@ -109,11 +111,10 @@ _HOMES = {
     "tidemark.engine.schema.partition": (
         "HashPartition KeyPartition LinearHash ListPartition MAXVALUE Partition RangePartition"
     ),
-    "tidemark.engine.schema.types": (
-        "Blob Bool Date DateTime Decimal Enum Float32 Float64 Int16 Int32 Int64 Int8 Text Time "
-        "Timestamp UInt16 UInt32 UInt64 UInt8"
+    "tidemark.engine.types": (
+        "Binary Blob Bool Char Date DateTime Decimal Enum Float32 Float64 Int16 Int32 Int64 Int8 JSON Text Time "
+        "Timestamp UInt16 UInt32 UInt64 UInt8 UUID VarBinary VarChar"
     ),
-    "tidemark.engine.schema.types_text": "Binary Char VarBinary VarChar",
     "tidemark.handles": "TableHandle",
     "tidemark.monitoring.metrics": "metrics",
     "tidemark.monitoring.port": "serve_metrics",

@@ -29,9 +29,8 @@ def attach(
     if values["log_bin"] is None:
         leave_mark(files)
         return None
-    from tidemark.replication.injector.attached import (
-        AttachedBinlog,  # most stores have no binlog, and the import takes a tenth of the start
-    )
+    # Most stores have no binlog, and the import takes a tenth of the start.
+    from tidemark.replication.injector.attached import AttachedBinlog
 
     store, sysfile = opened.store, opened.sysfile
     point, epoch, newest_epoch, seam_epoch = FollowPoint(), 0, sysfile.closed_epoch, 0

@@ -20,10 +20,7 @@ from tidemark.calls import has_calls_of
 from tidemark.control_socket import ControlSocket, serve
 from tidemark.derived import passed
 from tidemark.engine.base.clock import SystemClock
-from tidemark.engine.base.errors import (
-    SchemaInvalid,
-    StoreClosed,
-)
+from tidemark.engine.base.errors import SchemaInvalid, StoreClosed
 from tidemark.engine.base.options import Options
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import call_owner
@@ -190,20 +187,11 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
             self._drop = weakref.finalize(self, _have_closed, self._clockwork, vars(self))
             self._drop.atexit = False
             if isinstance(files, PosixFiles):
-                self._control = serve(
-                    files,
-                    {
-                        "status": call_owner(self._full_status),
-                        "checkpoint": call_owner(self.checkpoint),
-                        "check": call_owner(self.check),
-                        "check_binlog": call_owner(self.check_binlog),
-                        "report": call_owner(self.space_report),
-                        "backup": call_owner(self.backup),
-                        "archive": call_owner(self.archive),
-                        "kill": call_owner(self.kill),
-                    },
-                    self._store.clock,
-                )
+                commands: dict[str, Callable[..., Any]] = {"status": self._full_status, "report": self.space_report}
+                for call in (self.checkpoint, self.check, self.check_binlog, self.backup, self.archive, self.kill):
+                    commands[call.__name__] = call
+                owned = {name: call_owner(call) for name, call in commands.items()}
+                self._control = serve(files, owned, self._store.clock)
 
     # --- life ------------------------------------------------------------------------------------
     def close(self) -> None:

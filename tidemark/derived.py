@@ -10,7 +10,8 @@ import functools
 import inspect
 import re
 from collections.abc import Callable
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from types import SimpleNamespace
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from tidemark.engine.base.errors import Rejected
 
@@ -106,12 +107,6 @@ def own_transaction(method: Callable[Concatenate[Any, str, P], R]) -> Callable[C
     return described(method, for_table)(call)
 
 
-class _Seen(NamedTuple):
-    """What a call that makes a scan and asks it needs of a table."""
-
-    scan: Callable[..., Any]
-
-
 def of_table(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, str, P], R]:
     """Return the call of a transaction that makes this call of a table, of the rows that the transaction sees."""
     first, *others = inspect.signature(method).parameters.values()
@@ -120,7 +115,8 @@ def of_table(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[A
 
     @functools.wraps(method)
     def call(self: Any, table: str, /, *arguments: P.args, **named: P.kwargs) -> R:
-        return method(_Seen(functools.partial(self.scan, table)), *arguments, **named)
+        # All that such a call needs of a table.
+        return method(SimpleNamespace(scan=functools.partial(self.scan, table)), *arguments, **named)
 
     returned = inspect.signature(method).return_annotation
     signature = inspect.Signature([positional, table, *others], return_annotation=returned)

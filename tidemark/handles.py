@@ -22,7 +22,7 @@ from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.queries import conditional_changes, key_columns, unique_calls
 from tidemark.engine.queries.program_scans import count_rows
 from tidemark.engine.schema.partition import ListPartition, RangePartition
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 from tidemark.scans import Scan, ScanAsked
 from tidemark.session import Transaction
 from tidemark.table_reads import TableReads, Where, WritableTable

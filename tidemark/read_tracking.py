@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.derived import described
 from tidemark.engine.applied.noted_rows import track_reads
-from tidemark.engine.schema.types import Enum
+from tidemark.engine.rows.column_values import from_python
 from tidemark.engine.txn.own_view import OwnView
 from tidemark.scans import Scan, ScanAsked
 from tidemark.session import Lock, Transaction
@@ -85,6 +85,5 @@ def track_row(txn: Transaction, table: Table, row: Any) -> None:
     key = {}
     for column in table.definition.columns:
         if column.name in table.definition.primary_key:
-            kind = pa.string() if isinstance(column.type, Enum) else column.type.arrow_type()
-            key[column.name] = pa.array([row[column.name]], kind)
+            key[column.name] = from_python([row[column.name]], column, table.name, 0, is_key=True)
     track_reads(txn, table, pa.RecordBatch.from_pydict(key))

@@ -30,15 +30,10 @@ class Repair:
         self._target = target
         self._is_a_right = is_a_right
         self._batch_rows = batch_rows
-        self.inserted = self.updated = self.deleted = self.skipped = 0
+        self._counts = dict.fromkeys(("inserted", "updated", "deleted", "skipped"), 0)
 
     def to_dict(self) -> dict[str, int]:
-        return {
-            "inserted": self.inserted,
-            "updated": self.updated,
-            "deleted": self.deleted,
-            "skipped": self.skipped,
-        }
+        return dict(self._counts)
 
     def apply(self, group: Group, table: Comparable) -> None:
         """Repair the rows of a group. Raises: any error of the calls that write rows."""
@@ -61,8 +56,8 @@ class Repair:
             yield rows.slice(start, self._batch_rows)
 
     def _count(self, what: str, done: int, rows: int) -> None:
-        setattr(self, what, getattr(self, what) + done)
-        self.skipped += rows - done
+        self._counts[what] += done
+        self._counts["skipped"] += rows - done
 
     def _delete(self, txn: Transaction, table: Comparable, rows: pa.RecordBatch) -> int:
         same = _unchanged(txn, table, rows)

@@ -16,7 +16,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.limited_log import LimitedLog
@@ -47,13 +47,6 @@ class _Client:
         return not self.is_busy and not self.answer
 
 
-class _Done(NamedTuple):
-    """What to send to a client; None if it gets no answer."""
-
-    client: _Client
-    answer: bytes | None
-
-
 class RequestPort(ABC):
     """Answers requests until `close`."""
 
@@ -66,7 +59,7 @@ class RequestPort(ABC):
         self._clock = clock
         self._pid = os.getpid()
         self._is_stopped = False
-        self._done: deque[_Done] = deque()
+        self._done: deque[tuple[_Client, bytes | None]] = deque()  # answers to be sent; None: there is none
         self._clients: dict[socket.socket, _Client] = {}
         self._log = LimitedLog(_log, clock)
         # Not epoll, which a forked child would share.
@@ -307,5 +300,5 @@ class RequestPort(ABC):
         try:
             answer = self._answer(request)
         finally:
-            self._done.append(_Done(client, answer))
+            self._done.append((client, answer))
             self._wake()

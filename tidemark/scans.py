@@ -38,14 +38,11 @@ from tidemark.engine.queries.conditions import Condition, run_one
 from tidemark.engine.queries.index_choice import Choice, Lookup, ranges_in, rows_of, way_of
 from tidemark.engine.queries.index_only import answers_alone, count_by_index, scan_index
 from tidemark.engine.queries.program_scans import accepted_batches, added_up, aggregate, scan_where
-from tidemark.engine.rows.column_output import python_values, to_numpy, to_pandas, to_polars, wanted_names
+from tidemark.engine.rows.column_output import python_columns, to_numpy, to_pandas, to_polars, wanted_names
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_format import FEW_ROWS
 from tidemark.engine.schema.names import as_names
-from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
-from tidemark.engine.schema.types_base import shown
-from tidemark.engine.schema.types_calendar import Calendar
-from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
+from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -57,14 +54,11 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
+    from tidemark.engine.types import ColumnType
 
 LOCKED_BATCH_ROWS = 1_000
 SPARE_KEYS = 8  # of rows that may be gone when they are locked
 LIST_ROWS = 256  # made by one kernel call, in 20 to 50 µs
-# Columns of which Python adds up few values as kernels do: floats have an order and a sum of their own.
-_ORDERED = (Integer, Decimal, Calendar, Char, VarChar, Binary, VarBinary)
-_FEW: dict[str, tuple[type, ...]] = {"count": (*_ORDERED, Floating, Boolean, Enum), "sum": (Integer,)}
-_FEW |= {"min": _ORDERED, "max": _ORDERED}
 _ADD_UP: dict[str, Callable[[list[Any]], Any]] = {"count": len, "sum": sum, "min": min, "max": max}
 _FROM_PLACES = frozenset([ROWID, FRAGMENT])  # known from an index entry, without reading the row
 
@@ -402,15 +396,6 @@ class Scan(ScanForms):
         """Return the keys or the ranges of an index that the condition chooses, if any."""
         return None if self._condition is None else way_of(self._table, self._condition, columns, self._partitions)[0]
 
-    def _extra(self, batch: ScanBatch, wanted: Sequence[str]) -> dict[str, Any]:
-        made: dict[str, Callable[[], Any]] = {
-            ROWID: batch.rowids,
-            EPOCH: batch.epochs,
-            AUTHOR: batch.authors,
-            FRAGMENT: batch.fragments,
-        }
-        return {name: made[name]() for name in wanted if name in HIDDEN}
-
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yield the rows as Arrow record batches.
 
@@ -432,7 +417,8 @@ class Scan(ScanForms):
 
     def _decoded(self, batch: ScanBatch, wanted: Sequence[str]) -> pa.RecordBatch:
         plain = [name for name in wanted if name not in HIDDEN]
-        extra = self._extra(batch, wanted)
+        made = {ROWID: batch.rowids, EPOCH: batch.epochs, AUTHOR: batch.authors, FRAGMENT: batch.fragments}
+        extra = {name: made[name]() for name in wanted if name in HIDDEN}
         found = decode_entries(self._table.format, batch.entries, batch.offsets, batch.count, plain, extra)
         return found.select(wanted)
 
@@ -535,8 +521,7 @@ class Scan(ScanForms):
         for function, what in wanted:
             if what is None and function == "count":
                 continue
-            kinds = _FEW.get(function, ())
-            if not isinstance(what, str) or what not in self._columns or not isinstance(types[what], kinds):
+            if not isinstance(what, str) or what not in self._columns or not _is_added_up(function, types[what]):
                 return None
         rows = self._few_rows()
         if rows is None:
@@ -745,7 +730,7 @@ class Scan(ScanForms):
                 else:
                     yield make(row_format.decode_columns(view, offset, wanted))
         else:
-            columns = [python_values(column) for column in self._decoded(batch, wanted).columns]
+            columns = python_columns(self._decoded(batch, wanted), self._table.definition)
             yield from map(make, zip(*columns, strict=True))
 
     def _locked(self) -> Iterator[Any]:
@@ -881,6 +866,15 @@ def _keys(by: Any) -> dict[str, Any]:
         if not isinstance(name, str) or not isinstance(what, (str, Expression)):
             raise SchemaInvalid(f"by: {shown(name)} must be the name of a column or an expression, got {shown(what)}")
     return keys
+
+
+def _is_added_up(function: str, kind: ColumnType) -> bool:
+    """Whether Python adds up a few values of a column as kernels do: floats have an order and a sum of their own."""
+    if function == "sum":
+        return kind.python is int
+    if function in ("min", "max"):
+        return kind.has_order and kind.is_exact and not kind.is_lob
+    return function == "count" and not kind.is_lob
 
 
 def _sorting(

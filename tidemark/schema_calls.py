@@ -35,9 +35,9 @@ from tidemark.replication.settings import system_tables
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
-    from tidemark.engine.schema.types_base import ColumnType
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
+    from tidemark.engine.types import ColumnType
 
 _log = logging.getLogger("tidemark")
 

@@ -23,10 +23,10 @@ from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.queries import conditional_changes, key_columns, unique_calls
-from tidemark.engine.schema.types_base import shown
 from tidemark.engine.table.table import Table
 from tidemark.engine.txn.own_view import OwnView
 from tidemark.engine.txn.transaction import Transaction as EngineTransaction
+from tidemark.engine.types.base import shown
 from tidemark.scans import Progress, Scan, ScanAsked, asked_of
 from tidemark.table_reads import TableReads, Where
 

@@ -173,13 +173,10 @@ class SnapshotScan(Scan):
 
     def _rows_of(self, columns: Sequence[str], limit: int | None) -> Iterator[ScanBatch]:
         """Yield the rows before the condition is applied."""
-        table, condition = self._table, self._condition
         if self._index is not None:
             return self._by_index(self._index, self._read_ranges(), limit, columns)
-        numbers = table.numbers_of(self._partitions)
-        if condition is not None:
-            numbers = condition.numbers(table, self._partitions)
-        return snapshot_reads.scan(self._snapshot, table, columns, limit, numbers, progress=self._progress)
+        place = (self._snapshot, self._table, columns, limit, self._numbers())
+        return snapshot_reads.scan(*place, progress=self._progress)
 
     def count(self, column: str | Expression | None = None) -> int:
         """Return the number of rows; with a column, of rows that have no NULL in it."""

@@ -7,18 +7,17 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal as PythonDecimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidemark.engine.base.errors import Rejected, ValueOutOfRange
-from tidemark.engine.rows.column_values import decimals_of_text
 from tidemark.engine.rows.csv_rows import CsvRows
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.types import Decimal, Enum, Floating
-from tidemark.engine.schema.types_base import shown
-from tidemark.engine.schema.types_text import Binary, Char, LongText, VarChar
+from tidemark.engine.types.base import shown
+from tidemark.engine.types.decimals import decimals_of_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -110,8 +109,8 @@ def _open_csv(path: UserPath, definition: TableDefinition | None) -> Source:
     columns = () if definition is None else definition.columns
     reader = _CsvReader(path, columns)
     first = reader.first()
-    texts = [each.name for each in columns if not each.nullable and isinstance(each.type, (Char, VarChar, LongText))]
-    decimals = {each.name: each.type for each in columns if isinstance(each.type, Decimal)}
+    texts = [each.name for each in columns if not each.nullable and each.type.is_text]
+    decimals: dict[str, Any] = {each.name: each.type for each in columns if each.type.python is PythonDecimal}
     batches = itertools.chain(first.to_batches() or [_empty(first.schema)], reader.rest())
     return Source(first.schema, None, _with_decimals(_without_nulls(batches, texts), decimals))
 
@@ -124,8 +123,8 @@ class _CsvReader:
 
         self._path = os.fspath(path)
         self._stream = pa.input_stream(self._path)
-        self._types = {each.name: _csv_type(each.type) for each in columns}
-        self._floats = {each.name: each.type for each in columns if isinstance(each.type, Floating)}
+        self._types = {each.name: each.type.parsed_type() for each in columns}
+        self._floats = {each.name: each.type for each in columns if each.type.python is float}
         self._names: list[str] | None = None
         self._rows = 0  # rows read, with the header
         self._blocks = self._read()
@@ -225,16 +224,7 @@ class _CsvReader:
                     )
 
 
-def _csv_type(kind: Any) -> pa.DataType:
-    import pyarrow as pa
-
-    # Decimals are checked here: Arrow writes out all digits, whatever the exponent.
-    if isinstance(kind, (Enum, Decimal)):
-        return pa.string()
-    return pa.binary() if isinstance(kind, Binary) else kind.arrow_type()
-
-
-def _with_decimals(batches: Iterable[pa.RecordBatch], kinds: Mapping[str, Decimal]) -> Iterator[pa.RecordBatch]:
+def _with_decimals(batches: Iterable[pa.RecordBatch], kinds: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
     """Convert decimals, which were read as text. Raises: ArrowInvalid like Arrow's own; line 1 is the header."""
     import pyarrow as pa
 

@@ -9,20 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.display import state_of
+from tidemark.engine.disk import matrix_layout as m
 from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, TS_EXTENT_PAGES, TS_PAYLOAD
 from tidemark.engine.disk.matrix import extents_of, matrix_of
-from tidemark.engine.disk.matrix_layout import (
-    FILL_STEPS,
-    MATRIX_LISTS,
-    MX_CURRENT,
-    MX_CURRENT_FREE,
-    MX_DIRTY,
-    MX_EXTENTS,
-    MX_FILL,
-    MX_FREE,
-    MX_RESERVED,
-    MX_RESERVED_WORDS,
-)
 from tidemark.engine.memory.arena_layout import DISK_CLASSES, F_TABLESPACE, MATRIX_ROWS, PAGE_BYTES
 from tidemark.handles import table_counters
 
@@ -84,14 +73,11 @@ def space_report(store: Store) -> dict[str, Any]:
     store.users.pin(holder)  # tables dropped in the meantime keep their extents
     try:
         tables = sorted(store.tables.by_name.values(), key=lambda table: table.name)
-        found = {table.name: _table_report(store, table) for table in tables if _is_on_disk(store, table)}
+        on_disk = (table for table in tables if store.arena.word(table.fragments[0], F_TABLESPACE))
+        found = {table.name: _table_report(store, table) for table in on_disk}
     finally:
         store.users.unpin(holder)
     return {"tablespaces": store.space.counters(), "tables": found}
-
-
-def _is_on_disk(store: Store, table: Table) -> bool:
-    return bool(store.arena.word(table.fragments[0], F_TABLESPACE))
 
 
 def _table_report(store: Store, table: Table) -> dict[str, Any]:
@@ -99,20 +85,22 @@ def _table_report(store: Store, table: Table) -> dict[str, Any]:
     tablespace = store.arena.word(table.fragments[0], F_TABLESPACE)
     numbers = np.sum([matrix_of(store.space, fragment) for fragment in table.fragments], axis=0)
     extent_words = int(mem[tablespace + TS_PAYLOAD]) * int(mem[tablespace + TS_EXTENT_PAGES])
-    counts, free = numbers[:MATRIX_LISTS], numbers[MX_FREE : MX_FREE + MATRIX_LISTS]
+    counts, free = numbers[: m.MATRIX_LISTS], numbers[m.MX_FREE : m.MX_FREE + m.MATRIX_LISTS]
     shares = np.round(free / np.maximum(counts * extent_words, 1), 4)
     return {
-        "extents": int(numbers[MX_EXTENTS]),
+        "extents": int(numbers[m.MX_EXTENTS]),
         "matrix": counts.reshape(MATRIX_ROWS, DISK_CLASSES).tolist(),
         "matrix_free_share": shares.reshape(MATRIX_ROWS, DISK_CLASSES).tolist(),
-        "current": int(numbers[MX_CURRENT]),
-        "current_free_share": round(int(numbers[MX_CURRENT_FREE]) / max(int(numbers[MX_CURRENT]) * extent_words, 1), 4),
+        "current": int(numbers[m.MX_CURRENT]),
+        "current_free_share": round(
+            int(numbers[m.MX_CURRENT_FREE]) / max(int(numbers[m.MX_CURRENT]) * extent_words, 1), 4
+        ),
         "open_pages": {
-            "dirty": int(numbers[MX_DIRTY]),
-            "reserved": int(numbers[MX_RESERVED]),
-            "reserved_bytes": int(numbers[MX_RESERVED_WORDS]) * 8,
+            "dirty": int(numbers[m.MX_DIRTY]),
+            "reserved": int(numbers[m.MX_RESERVED]),
+            "reserved_bytes": int(numbers[m.MX_RESERVED_WORDS]) * 8,
         },
-        "pages_by_fill": numbers[MX_FILL : MX_FILL + FILL_STEPS].tolist(),
+        "pages_by_fill": numbers[m.MX_FILL : m.MX_FILL + m.FILL_STEPS].tolist(),
         "map": _map_of(store, table, tablespace),
     }
 

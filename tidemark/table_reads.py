@@ -14,7 +14,7 @@ from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.types.base import shown
 from tidemark.scans import By, Progress, Scan, ScanAsked, asked_of, grouping
 
 if TYPE_CHECKING:

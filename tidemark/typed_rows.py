@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import decimal
 import types
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import (
@@ -24,15 +25,15 @@ from typing import (
 
 from tidemark.calls import has_calls_of
 from tidemark.derived import passed
+from tidemark.engine import types as column_types
 from tidemark.engine.base.errors import RowNotFound, SchemaInvalid, TypeMismatch
-from tidemark.engine.rows.column_output import python_values
+from tidemark.engine.rows.column_output import python_columns
 from tidemark.engine.rows.row import Row, is_attribute
-from tidemark.engine.schema import types as column_types
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import alternatives
-from tidemark.engine.schema.types_base import ColumnType, shown
-from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from tidemark.engine.types import ColumnType
+from tidemark.engine.types.base import shown
 from tidemark.handles import TableHandle
 from tidemark.scans import Progress
 from tidemark.table_reads import Where
@@ -48,20 +49,9 @@ TYPES: dict[Any, ColumnType] = {
     datetime.date: column_types.Date,
     datetime.time: column_types.Time,
     datetime.datetime: column_types.DateTime,
-}
-_OF_CALENDAR: dict[ColumnType, type] = {
-    column_types.Date: datetime.date,
-    column_types.Time: datetime.time,
-    **dict.fromkeys((column_types.DateTime, column_types.Timestamp), datetime.datetime),
-}
-_OF_CLASSES: dict[type, type] = {
-    column_types.Integer: int,
-    column_types.Floating: float,
-    column_types.Boolean: bool,
-    column_types.Decimal: decimal.Decimal,
-    column_types.Enum: str,
-    **dict.fromkeys((LongText, Char, VarChar), str),
-    **dict.fromkeys((LongBinary, Binary, VarBinary), bytes),
+    uuid.UUID: column_types.UUID,
+    dict: column_types.JSON,
+    list: column_types.JSON,
 }
 
 
@@ -73,11 +63,6 @@ class Field(NamedTuple):
     named: ColumnType | None
     nullable: bool
     default: Any
-
-
-def python_type(kind: ColumnType) -> Any:
-    """Return the Python type of a column's values."""
-    return _OF_CALENDAR.get(kind) or _OF_CLASSES[type(kind)]
 
 
 def fields_of(kind: type) -> list[Field]:
@@ -120,15 +105,16 @@ def _field(owner: str, name: str, hint: Any, default: Any) -> Field:
             hint, nullable = others[0], True
         elif hasattr(hint, "__supertype__"):  # of NewType
             hint = hint.__supertype__
+        elif get_origin(hint) in TYPES:  # dict[str, int]
+            hint = get_origin(hint)
         else:
             break
-    if hint not in (*TYPES, decimal.Decimal):
+    is_any = named is not None and named.python is object
+    if hint not in (*TYPES, decimal.Decimal) and not is_any:
         known = ", ".join(each.__name__ for each in TYPES)
         raise SchemaInvalid(f"{owner}.{name}: a field is of one of {known}, Decimal, or that | None, got {shown(hint)}")
-    if named is not None and python_type(named) is not hint:
-        raise SchemaInvalid(
-            f"{owner}.{name}: values of {named!r} are {python_type(named).__name__}, not {hint.__name__}"
-        )
+    if named is not None and named.python is not hint and not is_any:
+        raise SchemaInvalid(f"{owner}.{name}: values of {named!r} are {named.python.__name__}, not {hint.__name__}")
     return Field(name, hint, named, nullable, default)
 
 
@@ -156,8 +142,8 @@ def check_class(kind: type, definition: TableDefinition) -> tuple[str, ...]:
             raise SchemaInvalid(
                 f"{where}: {table} has no such column; {alternatives(field.name, columns)}", table=table
             )
-        wanted = python_type(column.type)
-        if field.python is not wanted:
+        wanted = column.type.python
+        if wanted not in (field.python, object):
             raise SchemaInvalid(
                 f"{where} is {field.python.__name__}, and values of {table}.{field.name} are {wanted.__name__}",
                 table=table,
@@ -262,7 +248,7 @@ class TypedTable(Generic[R]):
     def get_many(self, keys: Any, *, index: str | None = None) -> list[R]:
         """Return the rows with these keys, in the order of the keys; keys without a row are left out."""
         found = self.handle.get_many(keys, list(self._names), index=index)
-        return [self._make(values) for values in zip(*map(python_values, found.columns), strict=True)]
+        return [self._make(values) for values in zip(*python_columns(found, self.definition), strict=True)]
 
     def __getitem__(self, key: Any) -> R:
         row = self.get(key)

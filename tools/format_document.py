@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.disk import disk_layout as disk
 from tidemark.engine.disk.disk_layout import DATA_FILE, DISK_PAGE, DOUBLE_WRITE, EXTENTS, UNDO_GROUP
 from tidemark.engine.log import redo_layout as redo
@@ -22,7 +23,6 @@ from tidemark.engine.log.load_layout import LOAD_MANIFEST
 from tidemark.engine.log.spool_layout import SPOOL_BLOCK
 from tidemark.engine.rows.backup_layout import ARCHIVE_SEGMENT, BACKUP_UNIT
 from tidemark.engine.rows.lcp_layout import LCP_BLOCK, LCP_CONTROL
-from tidemark.engine.schema import row_layout as row
 from tidemark.engine.schema.catalog_layout import CATALOG_SEAL, CATALOG_VALUE
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION, SEAL
 from tidemark.recovery.system_restart.sysfile_layout import SYSFILE
@@ -145,7 +145,7 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-assert row.WORD_BYTES == 8
+assert WORD_BYTES == 8
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

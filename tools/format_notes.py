@@ -7,6 +7,7 @@ follow them.
 from __future__ import annotations
 
 from tidemark.engine.base import ids
+from tidemark.engine.base import words_layout as words
 from tidemark.engine.disk import cache_layout as disk_arena
 from tidemark.engine.disk import disk_layout as disk
 from tidemark.engine.log import group_layout as log
@@ -408,6 +409,7 @@ def constants() -> dict[str, int]:
         if name.isupper() and isinstance(value, int) and name not in _NO_FORMAT
     }
     elsewhere = {
+        f"{_NAMES}.row.WORD_BYTES": words.WORD_BYTES,
         "ids.SLOT_BITS": ids.SLOT_BITS,
         "ids.MICRO_BITS": ids.MICRO_BITS,
         "ids.TXID_COUNTER_BITS": ids.TXID_COUNTER_BITS,

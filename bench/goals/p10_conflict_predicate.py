@@ -11,6 +11,7 @@ import numpy as np
 from bench.context import Context
 from bench.report import OURS, Line, at_most, line_of, times_faster
 from bench.rounds import Work, interleave, timed
+from tidemark.engine import types as t
 from tidemark.engine.jit.kernel import kernel
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.programs import program_layout as p
@@ -19,7 +20,6 @@ from tidemark.engine.programs.expressions import col
 from tidemark.engine.programs.interpreter import Assembler, Program
 from tidemark.engine.programs.vm_batch_kernels import run_batch
 from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 

@@ -18,12 +18,12 @@ from tidemark.engine.access.disk_reads_kernels import (
     read_chunks,
     read_disk_row,
 )
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import NOTHING, Words
 from tidemark.engine.rows.lcp_layout import entry_fragment
 from tidemark.engine.rows.row_part import image_words
 from tidemark.engine.rows.row_var import unexpected_var_words
-from tidemark.engine.schema.row_layout import WORD_BYTES
 
 if TYPE_CHECKING:
     from tidemark.engine.disk.columns import DiskColumns

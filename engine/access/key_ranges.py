@@ -71,12 +71,9 @@ def place_of(bound: Words) -> list[int]:
 
 
 def _follows(key: list[int], bound: Words) -> bool:
-    """Whether a key is past a bound; if its words are equal, the bound's place decides."""
-    words: list[int] = bound[ix.TG_KEY : ix.TG_KEY + int(bound[ix.TG_WORDS])].tolist()
-    key = key + [LOWEST] * (len(words) - len(key))
-    if key[: len(words)] == words:
-        return int(bound[ix.TG_PLACE]) == ix.PLACE_BELOW
-    return key[: len(words)] > words
+    """Whether a key is past a bound."""
+    place = place_of(bound)
+    return key + [LOWEST] * (len(place) - len(key)) > place
 
 
 def _values(given: Any) -> Sequence[Any]:

@@ -13,9 +13,9 @@ import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken, LimitExceeded, MemoryExhausted, SnapshotClosed, SnapshotTooOld
 from tidemark.engine.base.limits import SNAPSHOTS_OPEN_MAX
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.schema.names import no_such_table, qualified_name
-from tidemark.engine.schema.row_layout import WORD_BYTES
 from tidemark.engine.txn.versions_kernels import find_view, open_snapshot, setup_versions
 from tidemark.engine.txn.versions_layout import VIEW_LIST_WORDS
 from tidemark.engine.txn.views import View, release
@@ -36,13 +36,13 @@ def version_words(options: Options) -> int:
 class Snapshots:
     """The snapshots of one open store."""
 
-    def __init__(self, resources: Resources, is_view: bool = False) -> None:
+    def __init__(self, resources: Resources) -> None:
         """Set up the version store; none for a view of a local checkpoint. Raises: MemoryExhausted."""
         self._resources = resources
         self._mem = resources.mem
         self.open: dict[int, Snapshot] = {}  # by the number of its view, oldest first; iterated as a copy
         words = version_words(resources.options)
-        if not is_view and setup_versions(self._mem, resources.arena.take_region(words), words) != a.OK:
+        if not resources.is_view and setup_versions(self._mem, resources.arena.take_region(words), words) != a.OK:
             raise MemoryExhausted("snapshot_memory is too small for a version store; open with a larger one")
 
     def begin(self, kind: type[T], look: Callable[[T], None] = lambda snapshot: None) -> T:

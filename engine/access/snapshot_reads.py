@@ -25,9 +25,9 @@ from tidemark.engine.access.versions_reads_kernels import (
     read_places,
     scan_rows,
 )
+from tidemark.engine.base.column_buffers import NO_WORDS
 from tidemark.engine.index.unique_keys import keys_of_images
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_PAGES, OK, S_VERSION_HEAD, ST_DROPPED, ST_MORE, ST_SPACE
-from tidemark.engine.rows.column_buffers import NO_WORDS
 from tidemark.engine.rows.columnar import EncodedKeys
 from tidemark.engine.schema.partition_words import fragments_of_keys
 

@@ -125,8 +125,7 @@ def _locked_row(table: Table, place: tuple[int, int], key: Any) -> LockedRow:
 
 def conflict(txn: Transaction, table: Table, key: Any = None) -> WriteConflict:
     """Return the error for the row at which a kernel stopped with ST_CONFLICT. key: its key, if it is known."""
-    mem, desc = txn.mem, txn.desc
-    place = int(mem[desc + a.X_FRAGMENT]), int(mem[desc + a.X_ROWID])
+    place, _ = awaited_lock(txn)
     if place[0]:
         row = _locked_row(table, place, key)
         key, text = row.key, row.text

@@ -11,10 +11,10 @@ from tidemark.engine.access.disk_reading import grown
 from tidemark.engine.access.snapshot_reads import released
 from tidemark.engine.access.statuses import is_locked, refuse_released, settle
 from tidemark.engine.access.unique_reads_kernels import ENTRIES, KEYS, LOCKED, find_by_unique
+from tidemark.engine.base.column_buffers import NO_WORDS
 from tidemark.engine.index.unique_keys import Lookups, keys_of_images
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_BUSY, ST_DROPPED, ST_SPACE, ST_UNFINISHED
-from tidemark.engine.rows.column_buffers import NO_WORDS
 from tidemark.engine.rows.columnar import EncodedKeys
 
 if TYPE_CHECKING:

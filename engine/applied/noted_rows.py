@@ -19,7 +19,6 @@ from tidemark.engine.log.redo_layout import ANY_VALUE_READ, FLAG_DISK_KEPT, KIND
 from tidemark.engine.memory.arena_layout import AUTHOR_SHIFT, OK, X_ROW
 from tidemark.engine.rows.column_values import conform
 from tidemark.engine.rows.columnar import encode_arrays
-from tidemark.engine.schema.types import Enum
 from tidemark.engine.txn.before_images_kernels import note_rows
 from tidemark.engine.txn.begin_kernels import tag_transaction
 
@@ -110,18 +109,18 @@ def _key_images(table: Table, keys: pa.RecordBatch) -> tuple[Words, Words]:
         if place.is_key:
             arrays[place.position] = conform(keys.column(column.name), column, table.name, 0, True)
         else:
-            arrays[place.position] = _nothing(column, keys.num_rows)
+            arrays[place.position] = _nothing(column, table.name, keys.num_rows)
     encoded = encode_arrays(row_format, arrays, keys.num_rows, 0, with_disk=False)
     if encoded.stride_words:
         return encoded.images, np.arange(keys.num_rows + 1, dtype=np.int64) * encoded.stride_words
     return encoded.images, encoded.offsets
 
 
-def _nothing(column: Column, count: int) -> pa.Array:
+def _nothing(column: Column, table: str, count: int) -> pa.Array:
     """Return NULLs, or zeros for a column that is not nullable, in the type the encoder expects."""
     import pyarrow as pa
 
-    kind = pa.int32() if isinstance(column.type, Enum) else column.type.arrow_type()
+    kind = conform(pa.nulls(0, column.type.input_type()), column, table, 0).type
     if column.nullable:
         return pa.nulls(count, kind)
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):

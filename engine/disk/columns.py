@@ -22,7 +22,7 @@ from tidemark.engine.disk.frames_kernels import cache_region_words
 from tidemark.engine.disk.page_writer import PageWriter
 from tidemark.engine.disk.space import Space
 from tidemark.engine.disk.space_kernels import tablespace_of
-from tidemark.engine.disk.tablespaces import PAGE_BYTES as DEFAULT_PAGE_BYTES
+from tidemark.engine.disk.tablespaces import PAGE_BYTES, PAGE_SIZES_BYTES
 from tidemark.engine.disk.undo import UndoLog
 from tidemark.engine.disk.undo_kernels import setup_undo, undo_region_words
 from tidemark.engine.disk.undo_ring import UndoPosition, buffer_words_of, create_undo_files, undo_geometry
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 UNPINNED_PAGES = 16  # a commit of up to this many pages is tried without pinning them
 COMMIT_PAGES = 64  # pages of one slice of a commit: changing them takes about 200 µs
-PAGE_BYTES = (4_096, 8_192, 16_384, 32_768)
 
 
 def region_words(options: Options, geometry: Geometry | None) -> int:
@@ -47,7 +46,7 @@ def region_words(options: Options, geometry: Geometry | None) -> int:
     geometry: of the UNDO log, if there is one.
     """
     undo = undo_region_words(buffer_words_of(geometry or undo_geometry(options.undo_log_bytes)))
-    return undo + sum(cache_region_words(size // 8, frames_of(options, size)) for size in PAGE_BYTES)
+    return undo + sum(cache_region_words(size // 8, frames_of(options, size)) for size in PAGE_SIZES_BYTES)
 
 
 def frames_of(options: Options, page_bytes: int) -> int:
@@ -119,7 +118,7 @@ class DiskColumns:
     def make_double_write(self) -> None:
         """Create the double-write file unless there is one; batches of larger pages lengthen it."""
         if not self._files.exists(FILE_NAME):
-            create_double_write(self._files, DEFAULT_PAGE_BYTES)
+            create_double_write(self._files, PAGE_BYTES)
 
     def start(self, geometry: Geometry, position: UndoPosition) -> None:
         """Begin to use an existing UNDO log. Raises: FileMissing, FileTruncated."""

@@ -44,11 +44,9 @@ class Places(Protocol):
 
     def place(self, page: int) -> tuple[File, int]:
         """Return file and byte offset of a page. Raises: FileMissing or PageDamaged if no file has it."""
-        ...
 
     def sync_files(self) -> None:
         """Make every data file that was written durable. Raises: SyncFailed."""
-        ...
 
 
 def create_double_write(files: Files, page_bytes: int) -> None:
@@ -159,16 +157,32 @@ class _Begun:
 
 def _begun(files: Files, places: Places, file: File, store: bytes) -> Iterator[_Begun]:
     """Yield the pages that are the same in their places as in the file, or torn there. If a place has an intact page
-    other than the copy, its write in place had not begun: that page is durable from an earlier batch.
+    other than the copy, its write in place had not begun: that page is durable from an earlier batch. A copy that is
+    damaged or stale is left out.
     """
     header = _read_header(files, file, store)
     if header is None:
         return
     page_words = int(header["page_bytes"]) // 8
     for number in range(min(int(header["pages"]), DOUBLE_WRITE_PAGES_MAX)):
-        found = _begun_page(files, places, file, header, number, page_words, store)
-        if found is not None:
-            yield found
+        page = int(header["numbers"][number])
+        try:
+            target, offset = places.place(page)
+        except (FileMissing, PageDamaged):
+            continue  # the data file was dropped since
+        held = _read(files, target, offset, page_words)
+        # A page of zeros was never written: its write in place was lost completely, as if it had not begun.
+        if held is not None and not held.any():
+            continue
+        copy_offset = HEADER_BYTES + number * page_words * 8
+        copy = _read(files, file, copy_offset, page_words)
+        if copy is None or not is_page(copy, page, page_words, store):
+            continue
+        if int(copy[0]) & 0xFFFFFFFF != int(header["checksums"][number]):
+            continue
+        is_torn = held is None or not is_page(held, page, page_words, store)
+        if held is None or is_torn or np.array_equal(held, copy):
+            yield _Begun(page, target, offset, copy, copy_offset, is_torn)
 
 
 def _read_header(files: Files, file: File, store: bytes) -> Any:
@@ -181,32 +195,6 @@ def _read_header(files: Files, file: File, store: bytes) -> Any:
     header = header_of(words, DOUBLE_WRITE)
     # No version of Tidemark writes such a header (F112), so no write in place followed it.
     return header if 0 < int(header["page_bytes"]) <= PAGE_SIZES_BYTES[-1] else None
-
-
-def _begun_page(
-    files: Files, places: Places, file: File, header: Any, number: int, page_words: int, store: bytes
-) -> _Begun | None:
-    """Return a page of the batch and its intact copy; None if its write in place had not begun, or the copy is
-    damaged or stale.
-    """
-    page = int(header["numbers"][number])
-    try:
-        target, offset = places.place(page)
-    except (FileMissing, PageDamaged):
-        return None  # the data file was dropped since
-    held = _read(files, target, offset, page_words)
-    # A page of zeros was never written: its write in place was lost completely, as if it had not begun.
-    if held is not None and not held.any():
-        return None
-    copy_offset = HEADER_BYTES + number * page_words * 8
-    copy = _read(files, file, copy_offset, page_words)
-    if copy is None or not is_page(copy, page, page_words, store):
-        return None
-    if int(copy[0]) & 0xFFFFFFFF != int(header["checksums"][number]):
-        return None
-    is_torn = held is None or not is_page(held, page, page_words, store)
-    is_as_copied = held is not None and bool(np.array_equal(held, copy))
-    return _Begun(page, target, offset, copy, copy_offset, is_torn) if is_torn or is_as_copied else None
 
 
 def _read(files: Files, file: File, offset: int, words: int) -> Words | None:

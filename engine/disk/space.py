@@ -22,20 +22,7 @@ from tidemark.engine.base.errors import (
     SchemaInvalid,
     StorageFull,
 )
-from tidemark.engine.disk.cache_layout import (
-    EX_NEXT,
-    FILE_ID_MAX,
-    FILE_LEAVES,
-    FILE_SHIFT,
-    FL_EXTENTS,
-    FL_TABLESPACE,
-    PAGE_IN_FILE_MASK,
-    TS_DROPPED,
-    TS_EXTENT_PAGES,
-    TS_EXTENTS,
-    TS_FREE,
-    TS_FREE_COUNT,
-)
+from tidemark.engine.disk import cache_layout as c
 from tidemark.engine.disk.data_file import create_data_file, file_name, grow_data_file, open_data_file, remove_unnamed
 from tidemark.engine.disk.disk_layout import EXTENT_FREE_BITS, EXTENT_HEADER_WORDS
 from tidemark.engine.disk.extents_kernels import (
@@ -60,7 +47,7 @@ COPIED_PER_CALL = 512
 BLOCKS_PER_CALL = 256
 GROWTH_EXTENTS_MIN = 16
 GROWTH_SHARE = 8  # a file grows by this fraction of itself
-FILE_EXTENTS_MAX = FILE_LEAVES * BLOCK_WORDS
+FILE_EXTENTS_MAX = c.FILE_LEAVES * BLOCK_WORDS
 
 
 def header_words(pages: int) -> int:
@@ -122,7 +109,7 @@ class Space:
 
     def definitions(self) -> list[TablespaceDefinition]:
         """Return the definitions of all tablespaces, in order of their numbers."""
-        return [each.definition for _, each in sorted(self._by_id.items())]
+        return [each.definition for each in self.tablespaces()]
 
     def tablespaces(self) -> list[Tablespace]:
         """Return all tablespaces, in order of their numbers."""
@@ -130,15 +117,15 @@ class Space:
 
     def place(self, page: int) -> tuple[File, int]:
         """Return the file of a page and its byte offset. Raises: PageDamaged for a number that no data file has."""
-        found = self.open_files.get(page >> FILE_SHIFT)
+        found = self.open_files.get(page >> c.FILE_SHIFT)
         if found is None:
             raise PageDamaged(f"page {page:#x} is in no data file; run check()", page=page)
-        return found[0], (page & PAGE_IN_FILE_MASK) * found[1]
+        return found[0], (page & c.PAGE_IN_FILE_MASK) * found[1]
 
     def page_bytes(self, page: int) -> int:
         """Return the bytes of a page. Raises: PageDamaged for a number that no data file has."""
         self.place(page)
-        return self.open_files[page >> FILE_SHIFT][1]
+        return self.open_files[page >> c.FILE_SHIFT][1]
 
     def counters(self) -> dict[str, Any]:
         """Return sizes and free extents, by name."""
@@ -152,7 +139,7 @@ class Space:
             "extent_bytes": definition.extent_bytes,
             "files": {file_name(each.file_id): each.extents * definition.extent_bytes for each in tablespace.files},
             "extents": tablespace.extents,
-            "free_extents": int(self.mem[tablespace.address + TS_FREE_COUNT]),
+            "free_extents": int(self.mem[tablespace.address + c.TS_FREE_COUNT]),
             "is_autoextending": definition.is_autoextending,
             "limit_bytes": definition.limit_bytes,
         }
@@ -162,7 +149,7 @@ class Space:
 
         Reserved words count as free. All parts show one instant if the caller holds the commit latch meanwhile.
         """
-        pages = int(self.mem[self.mem[file.address + FL_TABLESPACE] + TS_EXTENT_PAGES])
+        pages = int(self.mem[self.mem[file.address + c.FL_TABLESPACE] + c.TS_EXTENT_PAGES])
         state = np.zeros(3, dtype=np.int64)
         status = ST_MORE
         while status == ST_MORE:
@@ -281,12 +268,12 @@ class Space:
     def is_used(self, tablespace: Tablespace) -> bool:
         """Whether an extent belongs to a table, including a dropped one that is still in use."""
         with self._counting:
-            unused = int(self.mem[tablespace.address + TS_FREE_COUNT])
-            extent = int(self.mem[tablespace.address + TS_DROPPED])
+            unused = int(self.mem[tablespace.address + c.TS_FREE_COUNT])
+            extent = int(self.mem[tablespace.address + c.TS_DROPPED])
             while extent:
                 unused += 1
-                extent = int(self.mem[extent + EX_NEXT])
-            return unused != int(self.mem[tablespace.address + TS_EXTENTS])
+                extent = int(self.mem[extent + c.EX_NEXT])
+            return unused != int(self.mem[tablespace.address + c.TS_EXTENTS])
 
     def forget(self, tablespace: Tablespace) -> None:
         """Make an unused tablespace invisible. May be called again."""
@@ -327,7 +314,7 @@ class Space:
         if tablespace is None:
             raise NoSuchTablespace(f"tablespace number {tablespace_id} does not exist; see tablespaces()")
         with self._growing:
-            if self.mem[tablespace.address + TS_FREE] or (self._count(tablespace) and self._has_free(tablespace)):
+            if self._has_free(tablespace) or (self._count(tablespace) and self._has_free(tablespace)):
                 return
             grown, count = tablespace.files[-1], self._growth(tablespace)
             if can_write:
@@ -353,10 +340,10 @@ class Space:
     def has_dropped(self, tablespace_id: int) -> bool:
         """Whether extents of dropped tables wait for local checkpoints to free them."""
         tablespace = self._by_id.get(tablespace_id)
-        return tablespace is not None and bool(self.mem[tablespace.address + TS_DROPPED])
+        return tablespace is not None and bool(self.mem[tablespace.address + c.TS_DROPPED])
 
     def _has_free(self, tablespace: Tablespace) -> bool:
-        return bool(self.mem[tablespace.address + TS_FREE])
+        return bool(self.mem[tablespace.address + c.TS_FREE])
 
     def _growth(self, tablespace: Tablespace) -> int:
         """Return by how many extents the last file grows. Raises: StorageFull if it may not grow."""
@@ -407,8 +394,8 @@ class Space:
 
     def _make_file(self, tablespace: Tablespace, extents: int, now_us: int) -> DataFile:
         file_id = self.next_file_id
-        if file_id > FILE_ID_MAX:
-            raise LimitExceeded(f"{FILE_ID_MAX} data files have been made; copy the tables into a new store")
+        if file_id > c.FILE_ID_MAX:
+            raise LimitExceeded(f"{c.FILE_ID_MAX} data files have been made; copy the tables into a new store")
         address = self._install_file(tablespace, file_id)
         self._making.add(file_id)
         try:
@@ -447,7 +434,7 @@ class Space:
         # One thread at a time: two for the same file would count an extent twice.
         with self._counting:
             for each in tablespace.files:
-                while (missing := each.extents - int(self.mem[each.address + FL_EXTENTS])) > 0:
+                while (missing := each.extents - int(self.mem[each.address + c.FL_EXTENTS])) > 0:
                     if add_extents(self.mem, each.address, min(missing, EXTENTS_PER_CALL)) == 0:
                         return False
         return True

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.disk.cache_layout import EXTENT_PAGES_MAX, EXTENT_PAGES_MIN, FILE_ID_MAX
 from tidemark.engine.schema.names import check_name
-from tidemark.engine.schema.types_base import is_int, shown
+from tidemark.engine.types.base import is_int, shown
 
 JSON_VERSION = 1
 PAGE_SIZES_BYTES = (4 << 10, 8 << 10, 16 << 10, 32 << 10)

@@ -33,29 +33,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import InvariantBroken, IoFailed, StorageFull
-from tidemark.engine.disk.cache_layout import (
-    U_ACTIVE,
-    U_EPOCH_MAX,
-    U_FREE,
-    U_LSN,
-    U_OTHER,
-    U_RECORDS,
-    U_RESERVED,
-    U_SIZE,
-    U_USED,
-    U_WORDS,
-)
-from tidemark.engine.disk.disk_layout import (
-    UNDO_CREATE,
-    UNDO_DROP,
-    UNDO_GROUP,
-    UNDO_GROUP_ALIGN_BYTES,
-    UNDO_GROUP_WORDS,
-    UNDO_LCP,
-    UNDO_MARK_WORDS,
-    UNDO_RESTART,
-)
+from tidemark.engine.base.errors import InvariantBroken, IoFailed, StorageFull, StoreFailed
+from tidemark.engine.disk import cache_layout as c
+from tidemark.engine.disk import disk_layout as d
 from tidemark.engine.disk.undo_kernels import (
     FILTER_DROPPED,
     FILTER_DROPPED_WORDS,
@@ -82,7 +62,7 @@ if TYPE_CHECKING:
     from tidemark.engine.log.geometry import Geometry
     from tidemark.engine.memory.arena import Words
 
-ALIGN_WORDS = UNDO_GROUP_ALIGN_BYTES // 8
+ALIGN_WORDS = d.UNDO_GROUP_ALIGN_BYTES // 8
 WAITER_POLL_SECONDS = 0.1
 
 
@@ -139,8 +119,8 @@ class UndoLog:
         self._store, self._incarnation = identity
         self._restorable_epoch = restorable_epoch
         self.is_filtering = is_filtering
-        self.buffer_words = int(mem[self._at + U_SIZE])
-        largest = -(-(self.buffer_words + UNDO_GROUP_WORDS) // ALIGN_WORDS) * UNDO_GROUP_ALIGN_BYTES
+        self.buffer_words = int(mem[self._at + c.U_SIZE])
+        largest = -(-(self.buffer_words + d.UNDO_GROUP_WORDS) // ALIGN_WORDS) * d.UNDO_GROUP_ALIGN_BYTES
         if largest > group_bytes_max(geometry):
             raise InvariantBroken(
                 f"an UNDO buffer of {self.buffer_words} words is too large for a log of {geometry.capacity_bytes} bytes"
@@ -165,7 +145,7 @@ class UndoLog:
         self.filtered_epoch = 0
         self.records_filtered = self.bytes_filtered = self.bytes_written = self.groups_written = self.flushes = 0
         self.private_words = private_words_of(geometry)
-        mem[self._at + U_LSN] = position.lsn
+        mem[self._at + c.U_LSN] = position.lsn
         files.mark("undo_cut", position=self.tail)
         files.mark("undo_durable", lsn=self.durable_lsn)
         self.update_free()
@@ -177,23 +157,18 @@ class UndoLog:
 
         Raises: StorageFull if even the reserve for marks is used up.
         """
-        self._check_marks(UNDO_MARK_WORDS + 2 * GROUP_SHARE_WORDS)
-        used = self._word(U_USED)
-        lsn = self._append_mark(UNDO_LCP, lcp_id, epoch, 0, 0)
+        self._check_marks(d.UNDO_MARK_WORDS + 2 * GROUP_SHARE_WORDS)
+        used = self._word(c.U_USED)
+        lsn = self._append_mark(d.UNDO_LCP, lcp_id, epoch, 0, 0)
         self._cuts.append((used, lsn))
         self.update_free()
         return lsn
 
-    def record_create(self, table_id: int) -> int:
-        """Append the UNDO_CREATE record of a new table; returns its LSN. Raises: StorageFull; nothing is recorded."""
-        return self._record_table(UNDO_CREATE, table_id)
-
-    def record_drop(self, table_id: int) -> int:
-        """Append the UNDO_DROP record of a table; returns its LSN. Raises: StorageFull; nothing is recorded."""
-        return self._record_table(UNDO_DROP, table_id)
-
-    def _record_table(self, kind: int, table_id: int) -> int:
-        if self._word(U_RESERVED) + UNDO_MARK_WORDS + 2 * GROUP_SHARE_WORDS > self._word(U_FREE):
+    def record_table(self, kind: int, table_id: int) -> int:
+        """Append the UNDO_CREATE or UNDO_DROP record of a table; returns its LSN. Raises: StorageFull; nothing is
+        recorded.
+        """
+        if self._word(c.U_RESERVED) + d.UNDO_MARK_WORDS + 2 * GROUP_SHARE_WORDS > self._word(c.U_FREE):
             raise StorageFull("the UNDO log is full; retry after a local checkpoint has freed it", table_id=table_id)
         return self._append_mark(kind, table_id, 0, 0, 0)
 
@@ -204,7 +179,7 @@ class UndoLog:
         return lsn
 
     def _check_marks(self, words: int) -> None:
-        left = self._word(U_FREE) - self._word(U_RESERVED) + self.private_words // 2
+        left = self._word(c.U_FREE) - self._word(c.U_RESERVED) + self.private_words // 2
         if left < words:
             raise StorageFull(
                 f"the UNDO log ({self.geometry.capacity_bytes} bytes) has no room for the mark of a local checkpoint;"
@@ -237,7 +212,7 @@ class UndoLog:
         found one, and has written all records after it; the next restart would write them in the same place
         (`rewind`). Durable on return: these records.
         """
-        self.flush_through(self._word(U_LSN))
+        self.flush_through(self._word(c.U_LSN))
         self.set_mark(self.head)
 
     # --- space -----------------------------------------------------------------------------------
@@ -247,20 +222,20 @@ class UndoLog:
         return (self.geometry.capacity_bytes // 8 - self.private_words) // 2
 
     def update_free(self) -> None:
-        waiting = self._word(U_USED)
+        waiting = self._word(c.U_USED)
         if waiting:
             waiting += GROUP_SHARE_WORDS * (1 + len(self._cuts))
         if self._batch is not None:
             waiting += sum(group.words_max for group in self._batch.groups)
         spent = (2 * self.head - self.tail - self.mark) // 8
-        self._mem[self._at + U_FREE] = (self.geometry.capacity_bytes // 8 - self.private_words - spent) // 2 - waiting
+        self._mem[self._at + c.U_FREE] = (self.geometry.capacity_bytes // 8 - self.private_words - spent) // 2 - waiting
 
     def _word(self, offset: int) -> int:
         return int(self._mem[self._at + offset])
 
     def has_room(self, words: int) -> bool:
         """Whether the active buffer has room for that many words; reliable only under the latch."""
-        return words <= self.buffer_words - MARK_ROOM_WORDS - self._word(U_USED)
+        return words <= self.buffer_words - MARK_ROOM_WORDS - self._word(c.U_USED)
 
     def fits(self, words: int) -> bool:
         """Whether an empty buffer has room for that many words."""
@@ -275,11 +250,11 @@ class UndoLog:
         if not self.fits(words):
             raise self._broken(f"{words} words of UNDO records are more than a buffer takes")
         while not self.has_room(words):
-            self.flush_through(self._word(U_LSN))
+            self.flush_through(self._word(c.U_LSN))
 
     def wants_flush(self) -> bool:
         """Whether a background flush should begin: the active buffer is more than half full."""
-        return self._word(U_USED) * 2 > self.buffer_words
+        return self._word(c.U_USED) * 2 > self.buffer_words
 
     # --- durability ------------------------------------------------------------------------------
     def flush_through(self, lsn: int) -> None:
@@ -288,7 +263,7 @@ class UndoLog:
 
         Raises: StoreFailed if a write or sync fails, now or before.
         """
-        wanted = min(lsn + 1, self._word(U_LSN))
+        wanted = min(lsn + 1, self._word(c.U_LSN))
         while self.durable_lsn < wanted:
             token = object()
             gate: threading.Lock | None = None
@@ -331,8 +306,8 @@ class UndoLog:
         Raises: StorageFull, StoreFailed.
         """
         with self._latch:
-            self._check_marks(UNDO_MARK_WORDS + GROUP_SHARE_WORDS)
-            lsn = self._append_mark(UNDO_RESTART, lcp_id, lcp_lsn, sequence, position)
+            self._check_marks(d.UNDO_MARK_WORDS + GROUP_SHARE_WORDS)
+            lsn = self._append_mark(d.UNDO_RESTART, lcp_id, lcp_lsn, sequence, position)
         self.flush_through(lsn)
         return lsn
 
@@ -342,7 +317,7 @@ class UndoLog:
         LSNs keep rising. Allowed only before the first record of an opening.
         """
         with self._latch:
-            if self._word(U_USED) or self._batch is not None:
+            if self._word(c.U_USED) or self._batch is not None:
                 raise self._broken("the UNDO log was rewound while records were not written yet")
             if group is None:
                 self.head, self.sequence = self.tail, self.tail_sequence
@@ -378,10 +353,10 @@ class UndoLog:
     def _swap(self) -> None:
         """Swap the active buffer out if it has any records; the caller holds the latch."""
         mem, at = self._mem, self._at
-        used = self._word(U_USED)
+        used = self._word(c.U_USED)
         if used == 0:
             return
-        active, other, next_lsn = self._word(U_ACTIVE), self._word(U_OTHER), self._word(U_LSN)
+        active, other, next_lsn = self._word(c.U_ACTIVE), self._word(c.U_OTHER), self._word(c.U_LSN)
         starts = [(0, 0), *self._cuts] if not self._cuts or self._cuts[0][0] else list(self._cuts)
         ends = [*((start, lsn) for start, lsn in starts[1:]), (used, next_lsn)]
         groups = [
@@ -391,17 +366,17 @@ class UndoLog:
         batch = _Batch(active, next_lsn, groups)
         cuts: list[tuple[int, int]] = []
         # No call from here to the end, so no KeyboardInterrupt: the buffer is swapped out completely or not at all.
-        mem[at + U_ACTIVE] = other
-        mem[at + U_OTHER] = active
-        mem[at + U_USED] = 0
-        mem[at + U_EPOCH_MAX] = 0
+        mem[at + c.U_ACTIVE] = other
+        mem[at + c.U_OTHER] = active
+        mem[at + c.U_USED] = 0
+        mem[at + c.U_EPOCH_MAX] = 0
         self._cuts = cuts
         self._batch = batch
 
     def _prepare(self, address: int, group: _Group, restorable: int) -> None:
         """Copy, filter and seal in private memory; only once, so that a repeated write has the same bytes."""
         words, state = self._private, self._filter_state
-        begin = UNDO_GROUP_WORDS
+        begin = d.UNDO_GROUP_WORDS
         stop = begin + group.stop - group.start
         words[begin:stop] = self._mem[address + group.start : address + group.stop]
         if filter_records(words, begin, stop, restorable, state) != OK:
@@ -418,7 +393,7 @@ class UndoLog:
 
     def _seal(self, group: _Group) -> None:
         words = self._private
-        header = header_of(words, UNDO_GROUP)
+        header = header_of(words, d.UNDO_GROUP)
         write_seal(header, KIND_UNDO_GROUP, group.words, self._store, self._incarnation)
         header["sequence"] = self.sequence
         header["position"] = self.head
@@ -435,7 +410,7 @@ class UndoLog:
 
     def _write(self, group: _Group) -> None:
         size = group.words * 8
-        if self.head + size + UNDO_GROUP_ALIGN_BYTES > self.tail + self.geometry.capacity_bytes:
+        if self.head + size + d.UNDO_GROUP_ALIGN_BYTES > self.tail + self.geometry.capacity_bytes:
             raise self._broken("the UNDO log would overwrite its tail")
         view = self._private.data.cast("B")
         numbers = []
@@ -446,11 +421,9 @@ class UndoLog:
         except StorageFull as error:
             # The log's space was allocated when it was created, so only a copy-on-write file system can be full here.
             # The pages have the changes already (F44).
-            failure = IoFailed(
-                f"{error.message}; the UNDO log cannot be written, open the store again", **error.evidence
-            )
-            self.files.failure.latch(failure)
-            raise failure from error
+            raise self.files.failure.latch(
+                IoFailed(f"{error.message}; the UNDO log cannot be written, open the store again", **error.evidence)
+            ) from error
         for number in numbers:
             self.files.fdatasync(self._handles[number])
 
@@ -477,17 +450,15 @@ class UndoLog:
             batch.groups = rest
             self.update_free()
 
-    def _broken(self, what: str) -> InvariantBroken:
-        failure = InvariantBroken(f"{what}; close the store, keep a copy, and report it")
-        self.files.failure.latch(failure)
-        return failure
+    def _broken(self, what: str) -> StoreFailed:
+        return self.files.failure.latch(InvariantBroken(f"{what}; close the store, keep a copy, and report it"))
 
     @property
     def bytes_used(self) -> int:
         """Bytes of the records made or of the groups written since opening, whichever is more: groups are padded, and
         the newest records are not written yet.
         """
-        return max(self.bytes_written, self._word(U_WORDS) * 8)
+        return max(self.bytes_written, self._word(c.U_WORDS) * 8)
 
     def close(self) -> None:
         """Close the files; records that were not flushed are lost, as in a crash."""
@@ -498,8 +469,8 @@ class UndoLog:
     def counters(self) -> dict[str, Any]:
         """Return the counters for `status()`; records and bytes are counted since opening."""
         return {
-            "records_made": self._word(U_RECORDS),
-            "bytes_made": self._word(U_WORDS) * 8,
+            "records_made": self._word(c.U_RECORDS),
+            "bytes_made": self._word(c.U_WORDS) * 8,
             "records_filtered": self.records_filtered,
             "bytes_filtered": self.bytes_filtered,
             "bytes_written": self.bytes_written,
@@ -509,7 +480,7 @@ class UndoLog:
             "head": self.head,
             "tail": self.tail,
             "capacity_bytes": self.geometry.capacity_bytes,
-            "free_words": self._word(U_FREE) - self._word(U_RESERVED),
+            "free_words": self._word(c.U_FREE) - self._word(c.U_RESERVED),
         }
 
 

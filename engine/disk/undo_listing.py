@@ -5,22 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from tidemark.engine.disk import disk_layout as d
 from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, SLOT_BITS, SLOT_MASK
-from tidemark.engine.disk.disk_layout import (
-    OWNER_FRAGMENT_SHIFT,
-    OWNER_TABLE_MASK,
-    PIECE_ROWID_MASK,
-    UNDO_ALLOC,
-    UNDO_CREATE,
-    UNDO_DROP,
-    UNDO_FREE,
-    UNDO_KIND_MASK,
-    UNDO_LCP,
-    UNDO_RECORD_WORDS,
-    UNDO_RESTART,
-    UNDO_UPDATE,
-    UNDO_WORDS_SHIFT,
-)
 
 if TYPE_CHECKING:
     from tidemark.engine.disk.undo_reader import UndoGroup
@@ -28,13 +14,13 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
 
 NAMES = {
-    UNDO_ALLOC: "undo alloc",
-    UNDO_UPDATE: "undo update",
-    UNDO_FREE: "undo free",
-    UNDO_CREATE: "undo create",
-    UNDO_DROP: "undo drop",
-    UNDO_LCP: "undo lcp",
-    UNDO_RESTART: "undo restart",
+    d.UNDO_ALLOC: "undo alloc",
+    d.UNDO_UPDATE: "undo update",
+    d.UNDO_FREE: "undo free",
+    d.UNDO_CREATE: "undo create",
+    d.UNDO_DROP: "undo drop",
+    d.UNDO_LCP: "undo lcp",
+    d.UNDO_RESTART: "undo restart",
 }
 
 
@@ -55,24 +41,24 @@ def list_undo_group(group: UndoGroup, offsets: Words, dictionary: Dictionary) ->
 
 
 def _record(words: list[int], dictionary: Dictionary) -> Entry:
-    kind, size = words[0] & UNDO_KIND_MASK, words[0] >> UNDO_WORDS_SHIFT
+    kind, size = words[0] & d.UNDO_KIND_MASK, words[0] >> d.UNDO_WORDS_SHIFT
     entry: dict[str, Any] = {"kind": NAMES[kind], "lsn": words[1]}
-    if kind in (UNDO_CREATE, UNDO_DROP):
+    if kind in (d.UNDO_CREATE, d.UNDO_DROP):
         return entry | {"table": dictionary.name(words[2])}
-    if kind == UNDO_LCP:
+    if kind == d.UNDO_LCP:
         return entry | {"lcp_id": words[2], "epoch": words[3]}
-    if kind == UNDO_RESTART:
+    if kind == d.UNDO_RESTART:
         place = {"lcp_lsn": words[3], "sequence": words[4], "position": words[5]}
         return entry | {"lcp_id": words[2], **place}
     page = words[2] >> SLOT_BITS
     entry |= {
-        "table": dictionary.name(words[3] & OWNER_TABLE_MASK),
-        "fragment": words[3] >> OWNER_FRAGMENT_SHIFT,
+        "table": dictionary.name(words[3] & d.OWNER_TABLE_MASK),
+        "fragment": words[3] >> d.OWNER_FRAGMENT_SHIFT,
         "epoch": words[4],
         "data_file": page >> FILE_SHIFT,
         "page": page & PAGE_IN_FILE_MASK,
         "slot": words[2] & SLOT_MASK,
     }
-    if kind != UNDO_ALLOC:
-        entry |= {"rowid": words[5] & PIECE_ROWID_MASK, "words": size - UNDO_RECORD_WORDS}
+    if kind != d.UNDO_ALLOC:
+        entry |= {"rowid": words[5] & d.PIECE_ROWID_MASK, "words": size - d.UNDO_RECORD_WORDS}
     return entry

@@ -19,15 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base.errors import ForeignFile, IoFailed, UndoDamaged
-from tidemark.engine.disk.disk_layout import (
-    UNDO_GROUP,
-    UNDO_GROUP_ALIGN_BYTES,
-    UNDO_GROUP_WORDS,
-    UNDO_KIND_MASK,
-    UNDO_LCP,
-    UNDO_RECORD_WORDS,
-    UNDO_RESTART,
-)
+from tidemark.engine.disk import disk_layout as d
 from tidemark.engine.disk.undo_kernels import parse_records
 from tidemark.engine.disk.undo_ring import LSN_FIRST, LSN_STEP_BYTES, UndoPosition, UndoVoid, group_bytes_max
 from tidemark.engine.sealed.sealed_layout import KIND_UNDO_GROUP, header_of, is_sealed, store_of
@@ -38,7 +30,7 @@ if TYPE_CHECKING:
     from tidemark.engine.log.geometry import Geometry
     from tidemark.engine.memory.arena import Words
 
-ALIGN_WORDS = UNDO_GROUP_ALIGN_BYTES // 8
+ALIGN_WORDS = d.UNDO_GROUP_ALIGN_BYTES // 8
 SCAN_BYTES = 4 << 20
 NOTHING_VOID = UndoVoid()
 
@@ -120,8 +112,8 @@ class UndoReader:
 
     def group_at(self, position: int, sequence: int) -> UndoGroup | None:
         """Return the intact group of this place and sequence, or None. Raises: VersionTooNew, VersionTooOld."""
-        head = self._read(position, UNDO_GROUP_ALIGN_BYTES)
-        header = header_of(head, UNDO_GROUP)
+        head = self._read(position, d.UNDO_GROUP_ALIGN_BYTES)
+        header = header_of(head, d.UNDO_GROUP)
         is_ours = int(header["kind"]) == KIND_UNDO_GROUP and store_of(head) == self._store
         if not is_ours or int(header["sequence"]) != sequence or int(header["position"]) != position:
             return None
@@ -129,11 +121,11 @@ class UndoReader:
         if size == 0 or int(header["lap"]) != self._geometry.lap(position):
             return None
         words = self._read(position, size)
-        header = header_of(words, UNDO_GROUP)
+        header = header_of(words, d.UNDO_GROUP)
         if not is_sealed(words, KIND_UNDO_GROUP, size // 8):
             return None
         records_words = int(header["records_words"])
-        if records_words > size // 8 - UNDO_GROUP_WORDS or int(header["next_lsn"]) < int(header["first_lsn"]):
+        if records_words > size // 8 - d.UNDO_GROUP_WORDS or int(header["next_lsn"]) < int(header["first_lsn"]):
             return None
         check_version(words, self._place(position)[0])
         if self.void.covers(sequence, int(header["next_lsn"])):
@@ -144,7 +136,7 @@ class UndoReader:
 
     def _size_of(self, header: Any) -> int:
         size = int(header["words"]) * 8
-        return size if size % UNDO_GROUP_ALIGN_BYTES == 0 and 0 < size <= self._largest else 0
+        return size if size % d.UNDO_GROUP_ALIGN_BYTES == 0 and 0 < size <= self._largest else 0
 
     def check_tail(self, sequence: int, position: int) -> None:
         """Check that the log really ends before the group `sequence`, whose place would be `position`.
@@ -153,9 +145,9 @@ class UndoReader:
         """
         if self._is_foreign(position):
             raise self._foreign(position)
-        stretch = min(self._largest + UNDO_GROUP_ALIGN_BYTES, self._geometry.capacity_bytes)
-        for step in range(0, stretch, UNDO_GROUP_ALIGN_BYTES):
-            header = header_of(self._read(position + step, UNDO_GROUP_ALIGN_BYTES), UNDO_GROUP)
+        stretch = min(self._largest + d.UNDO_GROUP_ALIGN_BYTES, self._geometry.capacity_bytes)
+        for step in range(0, stretch, d.UNDO_GROUP_ALIGN_BYTES):
+            header = header_of(self._read(position + step, d.UNDO_GROUP_ALIGN_BYTES), d.UNDO_GROUP)
             found = int(header["sequence"])
             if int(header["kind"]) == KIND_UNDO_GROUP and found >= sequence:
                 # The header must name its own place: the stretch past the end may hold groups of another lap.
@@ -168,17 +160,17 @@ class UndoReader:
         low = int.from_bytes(self._store[:8], "little")
         for place in range(0, self._geometry.capacity_bytes, step):
             size = min(step, self._geometry.capacity_bytes - place)
-            blocks = self._read(place, size).reshape(-1, ALIGN_WORDS)[:, :UNDO_GROUP_WORDS]
-            headers = np.ascontiguousarray(blocks).view(UNDO_GROUP).reshape(-1)
+            blocks = self._read(place, size).reshape(-1, ALIGN_WORDS)[:, : d.UNDO_GROUP_WORDS]
+            headers = np.ascontiguousarray(blocks).view(d.UNDO_GROUP).reshape(-1)
             found = np.flatnonzero((headers["kind"] == KIND_UNDO_GROUP) & (headers["store_low"] == low))
             for index in found.tolist():
                 position = int(headers[index]["position"])
-                if position % self._geometry.capacity_bytes == place + index * UNDO_GROUP_ALIGN_BYTES:
+                if position % self._geometry.capacity_bytes == place + index * d.UNDO_GROUP_ALIGN_BYTES:
                     yield position, int(headers[index]["sequence"])
 
     def _is_foreign(self, position: int) -> bool:
-        head = self._read(position, UNDO_GROUP_ALIGN_BYTES)
-        header = header_of(head, UNDO_GROUP)
+        head = self._read(position, d.UNDO_GROUP_ALIGN_BYTES)
+        header = header_of(head, d.UNDO_GROUP)
         size = self._size_of(header)
         if int(header["kind"]) != KIND_UNDO_GROUP or store_of(head) == self._store or size == 0:
             return False
@@ -189,7 +181,7 @@ class UndoReader:
         the file; files are created zeroed, so none is a leftover.
         """
         start = position - self._place(position)[1]
-        for at in range(start, start + self._geometry.file_bytes, UNDO_GROUP_ALIGN_BYTES):
+        for at in range(start, start + self._geometry.file_bytes, d.UNDO_GROUP_ALIGN_BYTES):
             if self._is_foreign(at):
                 raise self._foreign(at)
 
@@ -236,15 +228,16 @@ class UndoReader:
         index = len(self._positions) - 1
         is_mark_only = False
         while index >= 0:
-            group, offsets = self._parsed(index)
+            group = self._again(self._first[0] + index, self._positions[index])
+            offsets = self.offsets_of(group)
             if is_mark_only:
                 offsets = offsets[:1]
-                if not offsets.size or int(group.words[offsets[0]]) & UNDO_KIND_MASK != UNDO_LCP:
+                if not offsets.size or int(group.words[offsets[0]]) & d.UNDO_KIND_MASK != d.UNDO_LCP:
                     raise self._damage(
                         group.sequence, group.position, "does not begin with its local checkpoint's mark"
                     )
-            kinds = group.words[offsets] & UNDO_KIND_MASK
-            restarts = np.flatnonzero(kinds == UNDO_RESTART)
+            kinds = group.words[offsets] & d.UNDO_KIND_MASK
+            restarts = np.flatnonzero(kinds == d.UNDO_RESTART)
             if restarts.size:
                 offsets = offsets[int(restarts[-1]) :]
                 at = int(offsets[0])
@@ -256,18 +249,17 @@ class UndoReader:
                 index, is_mark_only = index - 1, False
             yield group, offsets[::-1]
 
-    def _parsed(self, index: int) -> tuple[UndoGroup, Words]:
-        sequence, position = self._first[0] + index, self._positions[index]
+    def _again(self, sequence: int, position: int) -> UndoGroup:
         group = self.group_at(position, sequence)
         if group is None:
             raise self._damage(sequence, position, "was intact when it was first read and is not now")
-        return group, self.offsets_of(group)
+        return group
 
     def offsets_of(self, group: UndoGroup) -> Words:
         """Return the offsets of a group's records in its words, oldest first. Raises: UndoDamaged."""
-        offsets = np.zeros(group.records_words // UNDO_RECORD_WORDS + 1, dtype=np.int64)
-        stop = UNDO_GROUP_WORDS + group.records_words
-        count = parse_records(group.words, UNDO_GROUP_WORDS, stop, offsets)
+        offsets = np.zeros(group.records_words // d.UNDO_RECORD_WORDS + 1, dtype=np.int64)
+        stop = d.UNDO_GROUP_WORDS + group.records_words
+        count = parse_records(group.words, d.UNDO_GROUP_WORDS, stop, offsets)
         if count != group.records:
             raise self._damage(group.sequence, group.position, "has an impossible record")
         return offsets[:count]
@@ -314,11 +306,7 @@ class UndoReader:
         return. The block past the head is always free (`UndoLog`).
         """
         if self._last is not None:
-            group = self.group_at(self._last.position, self._last.sequence)
-            if group is None:
-                raise self._damage(
-                    self._last.sequence, self._last.position, "was intact when it was first read and is not now"
-                )
+            group = self._again(self._last.sequence, self._last.position)
             self._write(group.position, group.words)
         self._write(self.end, np.zeros(ALIGN_WORDS, dtype=np.int64))
 

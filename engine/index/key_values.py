@@ -16,14 +16,12 @@ import numpy as np
 
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch, ValueOutOfRange
+from tidemark.engine.base.words_layout import WORD_BYTES, words_for
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.memory.arena_layout import BLOCK_WORDS
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_class, column_place, column_words
-from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
-from tidemark.engine.schema.types import Floating
-from tidemark.engine.schema.types_base import counted, shown
-from tidemark.engine.schema.types_text import Binary
+from tidemark.engine.types.base import counted, shown
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.column import Column
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.schema.row_shape import RowLayout
-    from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.types import ColumnType
 
     Words = NDArray[np.int64]
 
@@ -130,7 +128,7 @@ class KeyShape:
 
     @cached_property
     def _answered(self) -> frozenset[str]:
-        return frozenset(column.name for column in self.columns if not isinstance(column.type, Floating))
+        return frozenset(column.name for column in self.columns if column.type.is_canonical)
 
     @cached_property
     def lies_in_fixed(self) -> bool:
@@ -180,7 +178,7 @@ class KeyShape:
         except UnicodeEncodeError:
             raise ValueOutOfRange(f"{column.name} holds valid Unicode, got {shown(start)}, a lone surrogate") from None
         low = high = _escaped(octets)
-        if isinstance(column.type, Binary) and len(octets) <= column.type.length and octets.endswith(b"\0"):
+        if column.type.is_padded and len(octets) <= column.type.width and octets.endswith(b"\0"):
             # Padding is not in a key: values that end within the zero bytes of `start` begin with it too.
             low = _escaped(octets.rstrip(b"\0")) + b"\0\0"
         return self._behind(number, bits, low, ix.PLACE_BELOW), self._behind(number, bits, high, ix.PLACE_ABOVE)

@@ -22,8 +22,8 @@ from tidemark.engine.rows.row_format import RowFormat, located
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import HashPartition
-from tidemark.engine.schema.types import Int64
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.types import Int64
+from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
@@ -81,11 +81,8 @@ class KeyEncoder:
         number = "number"
         while number in names:
             number += "_"
-        own: dict[str, Any] = {
-            "default": ABSENT,
-            "added": 0,
-            "before": ABSENT,
-        }  # in this table no column was added later
+        # In this table no column was added later.
+        own: dict[str, Any] = {"default": ABSENT, "added": 0, "before": ABSENT}
         columns = tuple(replace(definition.columns[definition.position(name)], **own) for name in names)
         wanted = (Column(number, Int64), *columns)
         self.definition = TableDefinition(0, 1, definition.name, wanted, (number,), HashPartition())

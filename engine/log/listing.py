@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import PageDamaged, RedoDamaged, Rejected
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.log.records import Frame, InvalidRecord, frames, schema_of
 from tidemark.engine.log.redo_layout import (
     ANY_VALUE_MASK,
@@ -47,7 +48,6 @@ from tidemark.engine.log.spool_reader import referred
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.rows.row_part import image_words
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.row_layout import WORD_BYTES
 
 if TYPE_CHECKING:
     from tidemark.engine.log.reader import GroupRead

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.log.records_kernels import FRAME_WORDS, list_frames
 from tidemark.engine.log.redo_layout import WORDS_SHIFT
 from tidemark.engine.memory.arena import Words
 from tidemark.engine.memory.arena_layout import OK, ST_MORE
-from tidemark.engine.schema.row_layout import WORD_BYTES
 
 FRAMES_AT_ONCE = 4_096  # records listed at once: a large group needs no large list
 

@@ -69,6 +69,8 @@ def is_known(plan, column, value):
         return is_read
     if kind == U.KEY_PADDED_TEXT or kind == U.KEY_TEXT:
         return is_text_known(plan, column, value)
+    if kind == U.KEY_UNREAD:
+        return 0
     return 1 if is_bytes(value) and bytes_size(value) <= plan[column + U.V_READ + U.KC_LEAST] else 0
 
 
@@ -235,9 +237,10 @@ def put_var_value(plan, column, value, words, byte):
     kind = plan[column + U.V_READ + U.KC_KIND]
     if is_number(kind):
         put_number(plan, column, value, words, byte)
-        return plan[column + U.V_READ + U.KC_BYTES]
-    size = put_octets(plan, column, value, words, byte)
-    if kind == U.KEY_PADDED_BYTES:
+        size = plan[column + U.V_READ + U.KC_BYTES]
+    else:
+        size = put_octets(plan, column, value, words, byte)
+    if kind == U.KEY_PADDED_BYTES or kind == U.KEY_UUID:
         while size > 0 and load_8(words, byte + size - 1) == 0:
             size -= 1
     return size

@@ -36,9 +36,11 @@ from tidemark.engine.jit.objects_kernels import (
     tuple_size,
     unsigned_of,
 )
+from tidemark.engine.jit.uuid_kernels import words_of_uuid
 from tidemark.engine.point import plan_layout as U
 from tidemark.engine.point.decimals_kernels import number_of_decimal
 from tidemark.engine.rows import columns_layout as K
+from tidemark.engine.schema.partitions_kernels import swapped
 
 NOT_READ = -1
 INFINITY = 0x7FF << 52
@@ -152,6 +154,9 @@ def number_of(plan, at, value):
             word, _ = int_of(value)
     elif kind == U.KEY_ENUM:
         is_read, word = place_of_member(object_of(plan[at + U.KC_CLASS]), value)
+    elif kind == U.KEY_UUID:
+        is_read, first, last = words_of_uuid(object_of(plan[at + U.KC_CLASS]), value)
+        word, high = swapped(first), swapped(last)
     else:
         is_read, word = calendar_number(plan, at, kind, value)
     return is_read, word, high
@@ -168,6 +173,11 @@ def octets_of(plan, at, key, words, start):
     NOT_READ.
     """
     kind = plan[at + U.KC_KIND]
+    if kind == U.KEY_UNREAD:
+        return NOT_READ
+    if kind == U.KEY_UUID:
+        is_read, words[start], words[start + 1] = number_of(plan, at, key)
+        return U.UUID_BYTES if is_read else NOT_READ
     if kind == U.KEY_PADDED_TEXT or kind == U.KEY_TEXT:
         if is_text(key) == 0 or text_length(key) > plan[at + U.KC_LEAST]:
             return NOT_READ
@@ -208,7 +218,7 @@ def put_piece(plan, at, key, words, start):
         if is_read == 0:
             return 0
         words[start] = word
-        if kind != U.KEY_WIDE_DECIMAL:
+        if kind != U.KEY_WIDE_DECIMAL and kind != U.KEY_UUID:
             return 1
         words[start + 1] = high
         return 2
@@ -254,7 +264,7 @@ def put_key(plan, at, key, words):
 def put_index_piece(mem, column, nullable, plan, at, key, octets, words, bit, most):
     """Append a column of the key of an index after `bit` bits; return the new number of bits, NOT_READ."""
     kind = plan[at + U.KC_KIND]
-    if is_number(kind):
+    if is_number(kind) and kind != U.KEY_UUID:
         is_read, word, high = number_of(plan, at, key)
         if is_read == 0:
             return NOT_READ
@@ -264,7 +274,7 @@ def put_index_piece(mem, column, nullable, plan, at, key, octets, words, bit, mo
     size = octets_of(plan, at, key, octets, 0)
     if size == NOT_READ or bit + 16 * (size + 2) > most:
         return NOT_READ
-    if kind == U.KEY_PADDED_BYTES:
+    if kind == U.KEY_PADDED_BYTES or kind == U.KEY_UUID:
         while size > 0 and load_8(octets, size - 1) == 0:
             size -= 1
     if nullable:

@@ -16,27 +16,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base.ids import LAST_EPOCH
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.jit import calendar_kernels, decimals_kernels
 from tidemark.engine.jit.objects_kernels import IS_USABLE
 from tidemark.engine.memory.arena_layout import S_INDEX_GENERATION
 from tidemark.engine.point import plan_layout as u
 from tidemark.engine.point.get_kernels import get_row, get_seen
-from tidemark.engine.point.kinds import key_words, read_words, value_detail, value_kind
+from tidemark.engine.point.kinds import key_words, read_words, value_kind
 from tidemark.engine.point.trees import Trees
 from tidemark.engine.point.values_kernels import rows_of_images
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_part import var_default
-from tidemark.engine.schema.added_columns import from_var
-from tidemark.engine.schema.row_layout import WORD_BYTES
 from tidemark.engine.schema.row_shape import KEY, VAR
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.rows.row_format import RowFormat
     from tidemark.engine.schema.row_shape import Place
-    from tidemark.engine.schema.types_base import ColumnType
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
+    from tidemark.engine.types import ColumnType
 
 PLANS_KEPT = 64  # of columns of one row format
 _PARTS = {VAR: u.PART_VAR, KEY: u.PART_KEY}
@@ -97,7 +96,8 @@ class RowPlan:
         part = _PARTS.get(place.part, u.PART_FIXED)
         where = place.offset if part == u.PART_FIXED else place.ordinal
         null = place.null_offset << _NULL_BYTE_SHIFT | place.null_mask if place.null_mask else 0
-        missing, detail = 0, value_detail(kind)
+        detail: Any = kind.object_parts or kind.members or kind.scale  # the last two of an Enum, of a Decimal
+        missing = 0
         if part == u.PART_VAR:
             missing = self._keep(self._missing(place, kind))
         if not isinstance(detail, int):
@@ -106,7 +106,7 @@ class RowPlan:
 
     def _missing(self, place: Place, kind: ColumnType) -> Any:
         data = var_default(place)
-        return None if data is None else kind.loaded(from_var(kind, data))
+        return None if data is None else kind.loaded(kind.from_var(data))
 
     def _keep(self, value: Any) -> int:
         self._kept.append(value)
@@ -127,6 +127,8 @@ def row_plan(row_format: RowFormat, columns: Sequence[str]) -> RowPlan | None:
     except KeyError:
         pass
     is_left = CLASSES is None or row_format.needs_disk(columns) or len(set(columns)) != len(columns)
+    types = {column.name: column.type for column in row_format.definition.columns}
+    is_left = is_left or not all(types[name].object_kind for name in columns)
     if len(row_format.plans) >= PLANS_KEPT:
         row_format.plans.clear()
     made = row_format.plans[key] = None if is_left else RowPlan(row_format, key)

@@ -37,7 +37,7 @@ COLUMN_WORDS = 4
 UC_PLACE = 0  # kind << 56 | part << 48 | bytes << 24 | byte offset in the fixed image, or ordinal of the var column
 UC_NULL = 1  # byte of the fixed image << 8 | bit; 0: never NULL there
 UC_MISSING = 2  # address of the value of a row whose var part lacks the column
-UC_DETAIL = 3  # address of an Enum's members, a tuple; digits of a Decimal after the point
+UC_DETAIL = 3  # address of an Enum's members or of a type's parts, a tuple; digits of a Decimal after the point
 KIND_SHIFT = 56
 PART_SHIFT = 48
 PART_MASK = 0xFF
@@ -72,6 +72,8 @@ ENUM_16 = 21
 ENUM_64 = 22
 DECIMAL = 23
 WIDE_DECIMAL = 24  # of more than 18 digits
+UUID = 25
+JSON = 26
 
 # --- plan of a key --------------------------------------------------------------------------------
 UK_COLUMNS = 0
@@ -82,7 +84,7 @@ KC_KIND = 0
 KC_BYTES = 1  # width of padded values, most bytes of others
 KC_LEAST = 2  # of integers; most code points or bytes; digits after the point; address of a time zone
 KC_GREATEST = 3  # of integers; most digits
-KC_CLASS = 4  # address of the class of its values; of the places of an Enum's members, a dict
+KC_CLASS = 4  # address of the class of its values; of the places of an Enum's members, a dict; of a type's parts
 
 KEY_INT = 1
 KEY_FLOAT = 2
@@ -99,11 +101,13 @@ KEY_UNSIGNED = 12  # may be greater than KC_GREATEST
 # Of a column that is in no key: NaN and -0.0 are values.
 VALUE_FLOAT = 13
 VALUE_SINGLE = 14
-LAST_NUMBER = 14
-KEY_PADDED_TEXT = 15
-KEY_PADDED_BYTES = 16
-KEY_TEXT = 17
-KEY_BYTES = 18
+KEY_UUID = 15  # a number of 16 bytes
+LAST_NUMBER = 15
+KEY_PADDED_TEXT = 16
+KEY_PADDED_BYTES = 17
+KEY_TEXT = 18
+KEY_BYTES = 19
+KEY_UNREAD = 20  # the general path reads all values
 
 # --- how a value of a column is read --------------------------------------------------------------
 VALUE_WORDS = 10
@@ -153,6 +157,7 @@ SIZE_OCTETS = 2  # a count of bytes, then the bytes, after the program
 NODES_MAX = 60  # of a pattern
 PROGRAM_WORDS = 1_024  # with all constants; the general path binds larger ones
 
+UUID_BYTES = 16
 EPOCH_LAST = (1 << 63) - 1  # what a reader has seen that found no row
 # Words of a key on the stack of a kernel; the general path reads longer ones.
 STACK_WORDS = 128

@@ -7,7 +7,7 @@ A select that finds more than a few rows, and any other condition, is left to th
 from __future__ import annotations
 
 import datetime
-import decimal
+import uuid
 from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,34 +20,17 @@ from tidemark.engine.point.trees import NO_TREES, TREES_MAX, condition_tree
 from tidemark.engine.point.trees_kernels import known_tree
 from tidemark.engine.programs.expressions import Col, Compare, Constant, Junction, Member
 from tidemark.engine.rows.row import row_class
-from tidemark.engine.schema.types import Floating
 
 if TYPE_CHECKING:
     from tidemark.engine.index.stored import StoredIndex
     from tidemark.engine.memory.arena import Words
-    from tidemark.engine.schema.types_base import ColumnType
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
+    from tidemark.engine.types import ColumnType
 
 FEW_ROWS = 100  # more are left to the general path, which reads them in batches
 WAYS_KEPT = 256
 Compared = tuple[tuple[str, str], ...]  # column and condition of each comparison
-_READ = {
-    u.KEY_INT: int,
-    u.KEY_UNSIGNED: int,
-    u.KEY_BOOL: bool,
-    u.KEY_TEXT: str,
-    u.KEY_PADDED_TEXT: str,
-    u.KEY_BYTES: bytes,
-    u.KEY_PADDED_BYTES: bytes,
-    u.KEY_DECIMAL: decimal.Decimal,
-    u.KEY_WIDE_DECIMAL: decimal.Decimal,
-    u.KEY_ENUM: str,
-    u.KEY_DATE: datetime.date,
-    u.KEY_TIME: datetime.time,
-    u.KEY_DATETIME: datetime.datetime,
-    u.KEY_TIMESTAMP: datetime.datetime,
-}
 _new = tuple.__new__  # the constructor of a named tuple takes twice as long
 _LOWER = {"ge": 0, "gt": u.LOW_ABOVE}
 _UPPER = {"le": 0, "lt": u.HIGH_BELOW}
@@ -249,17 +232,19 @@ class _Constant(NamedTuple):
             return value.isascii() and len(value) <= self.words[u.KC_LEAST]
         if kind is bytes:
             return len(value) <= self.words[u.KC_LEAST]
-        return kind is bool or kind is datetime.date
+        return kind in _READ_ALWAYS
+
+
+_READ_ALWAYS = (bool, datetime.date, uuid.UUID)  # kernels read all values of these
 
 
 def _constant(kind: ColumnType | None) -> _Constant | None:
     """Return how kernels read a constant; None if they do not. NaN is greater than every other value in an index, and
     equals none in a condition.
     """
-    if kind is None or not kind.keyable or isinstance(kind, Floating):
+    if kind is None or not kind.object_kind or not kind.keyable or not kind.is_exact:
         return None
-    words = key_words(kind)
-    return _Constant(_READ[words[u.KC_KIND]], words)
+    return _Constant(kind.python, key_words(kind))
 
 
 class _Bounds(NamedTuple):

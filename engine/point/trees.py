@@ -24,8 +24,6 @@ from tidemark.engine.programs.expressions import Arithmetic, Col, Compare, Const
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
 from tidemark.engine.programs.lowering import Kind
 from tidemark.engine.programs.shapes import add_shape
-from tidemark.engine.schema.types import Floating, Integer
-from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
@@ -147,17 +145,12 @@ class _Pattern:
 def _compared(column: Any) -> list[int]:
     """Return how kernels read a constant that a column is compared with, where its stored form is exact."""
     kind = column.type
-    if isinstance(kind, Integer):
-        return [u.KEY_INT, 8, kind.minimum, min(kind.maximum, LONG_MAX), 0]
-    if isinstance(kind, Floating):
-        return _FLOAT
-    if isinstance(kind, (Char, VarChar, LongText)):
-        return _TEXT
-    if isinstance(kind, (VarBinary, LongBinary)):
-        return _BYTES
-    if isinstance(kind, Binary):
-        raise _Unknown  # its constants lose the zeros at their end
-    return read_words(kind)
+    # Constants of padded columns lose the zeros at their end.
+    if not kind.object_kind or kind.is_padded or read_words(kind)[0] == u.KEY_UNREAD:
+        raise _Unknown
+    if kind.value_class == "BYTES":
+        return _TEXT if kind.is_text else _BYTES
+    return read_words(kind) if kind.is_exact else _FLOAT
 
 
 def _number(beside: Kind | None, value: Any) -> tuple[Kind, list[int]]:

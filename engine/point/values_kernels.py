@@ -40,9 +40,11 @@ from tidemark.engine.jit.objects_kernels import (
     start_collector,
     stop_collector,
 )
+from tidemark.engine.jit.uuid_kernels import document_of_text, new_uuid
 from tidemark.engine.point import plan_layout as U
 from tidemark.engine.point.decimals_kernels import decimal_of, wide_decimal_of
 from tidemark.engine.schema import row_layout as R
+from tidemark.engine.schema.partitions_kernels import swapped
 
 LOW8 = 0xFF
 LOW16 = 0xFFFF
@@ -138,6 +140,26 @@ def text_of(words, byte, size):
 
 
 @helper
+def big_end(words, byte, size):
+    """Return the number of 8 bytes, the highest first; those past `size` are 0."""
+    number = 0
+    for i in range(8):
+        number = number << 8 | (load_8(words, byte + i) & LOW8 if i < size else 0)
+    return number
+
+
+@helper
+def uuid_of(plan, column, words, byte, size):
+    """Return a UUID, or no object. In a var part it has no zeros at its end."""
+    parts = object_of(plan[column + U.UC_DETAIL])
+    if size == U.UUID_BYTES:
+        return new_uuid(parts, swapped(load_64(words, byte)), swapped(load_64(words, byte + 8)))
+    if size > U.UUID_BYTES:
+        return no_object()
+    return new_uuid(parts, big_end(words, byte, size), big_end(words, byte + 8, size - 8))
+
+
+@helper
 def calendar_value(plan, column, kind, words, byte):
     """Return a value of a kind of the calendar, or of an Enum."""
     if kind == U.DATE_32:
@@ -192,12 +214,18 @@ def value_of(plan, column, kind, words, byte, size):
         return wide_decimal_of(plan[U.U_DECIMAL], plan[column + U.UC_DETAIL], low, high)
     if kind == U.FLOAT_32:
         return new_single(load_32(words, byte))
+    if kind == U.UUID:
+        return uuid_of(plan, column, words, byte, size)
+    if kind == U.JSON:
+        return document_of_text(object_of(plan[column + U.UC_DETAIL]), new_text(words, byte, size))
     return calendar_value(plan, column, kind, words, byte)
 
 
 @helper
 def is_varying(kind):
-    return kind == U.TEXT or kind == U.BYTES or kind == U.PADDED_TEXT or kind == U.PADDED_BYTES
+    if kind == U.TEXT or kind == U.BYTES or kind == U.PADDED_TEXT or kind == U.PADDED_BYTES:
+        return True
+    return kind == U.UUID or kind == U.JSON
 
 
 @helper

@@ -13,15 +13,13 @@ from tidemark.engine.base.errors import PageDamaged
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.group_memory import places
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER
-from tidemark.engine.schema.types import Boolean, Enum
-from tidemark.engine.schema.types_text import Binary
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tidemark.engine.programs.interpreter import Program
     from tidemark.engine.programs.lowering import Kind
-    from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.types import ColumnType
 
     Words = NDArray[np.int64]
     _Values = list[Any] | NDArray[Any]
@@ -52,21 +50,12 @@ class Output(NamedTuple):
 
     def loader(self) -> Callable[[Any], Any] | None:
         """Return what makes a caller's value of a stored one; None: it is one."""
-        declared = self.declared
         if self.function in ("count", "mean"):
             return None
-        if self.kind.calendar is not None:
-            return self.kind.calendar.loaded
         if self.is_decimal:
             return self._decimal
-        if isinstance(declared, Binary):
-            width = declared.width
-            return lambda stored: stored.ljust(width, b"\0")
-        if isinstance(declared, Boolean):
-            return bool
-        if isinstance(declared, Enum) or self.kind.type == BYTES:
-            return None if declared is None else declared.loaded
-        return None
+        kind = self.declared or self.kind.calendar
+        return None if kind is None or kind.python in (int, float) else kind.of_operand
 
     def _decimal(self, stored: int) -> PythonDecimal:
         return _EXACT.scaleb(PythonDecimal(stored), -self.kind.scale)

@@ -79,9 +79,7 @@ def _is_of(shape: _Shape, definition: TableDefinition, made: Compiled) -> bool:
     """Whether a program may join the others of its shape: it lowers its constants as they do."""
     if shape.definition is not definition or len(shape.programs) >= STRUCTURES_MAX:
         return False
-    pairs = zip(shape.lowerings, made.lowerings, strict=False)
-    is_alike = len(shape.lowerings) == len(made.lowerings) and all(one.is_like(other) for one, other in pairs)
-    return is_alike and made.structures not in shape.programs
+    return shape.lowerings == made.lowerings and made.structures not in shape.programs
 
 
 def _found(

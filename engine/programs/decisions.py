@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.rows import columns_layout as c
-from tidemark.engine.schema.row_layout import WORD_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from decimal import Decimal as PythonDecimal
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import ProgramInvalid
@@ -32,33 +33,28 @@ from tidemark.engine.programs.expressions import (
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
 from tidemark.engine.programs.lowering import Kind, Lowered, Lowering
 from tidemark.engine.programs.templates import TemplateAssembler
+from tidemark.engine.programs.verifier import CLASS_TYPES
+from tidemark.engine.rows.column_words import column_class
 from tidemark.engine.schema.names import no_such_column
-from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
-from tidemark.engine.schema.types_base import counted
-from tidemark.engine.schema.types_calendar import Calendar
-from tidemark.engine.schema.types_text import Char, LongText, VarChar
+from tidemark.engine.types.base import counted
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.column import Column
     from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.types import ColumnType
 
 _Jump = tuple[Expression, str, str, bool]  # a condition, its labels for true and for false, whether it is negated
 
 
 def kind_of(kind: ColumnType) -> Kind | None:
     """Return the kind of a column of this type; None for characters, bytes, Bool and Enum, which are not numbers."""
-    if isinstance(kind, Integer):
-        return Kind(WIDE if not kind.signed and kind.bits == 64 else INTEGER)
-    if isinstance(kind, Floating):
-        return Kind(FLOAT)
-    if isinstance(kind, Decimal):
-        return Kind(INTEGER if kind.width == 8 else WIDE, kind.scale)
-    return Kind(INTEGER, 0, kind) if isinstance(kind, Calendar) else None
+    if not kind.has_arithmetic and not kind.step_us:
+        return None
+    return Kind(CLASS_TYPES[column_class(kind)], kind.scale, kind if kind.step_us else None)
 
 
 def _remedy(wanted: ColumnType, found: Kind) -> str:
-    if not isinstance(wanted, Decimal):
+    if wanted.python is not PythonDecimal:
         return "compute with whole numbers, and divide by //, or change a column of floats or decimals"
     digits = counted(wanted.scale, "digit")
     if found.type == FLOAT:
@@ -141,7 +137,7 @@ class Compiler:
         values = [each.pattern if isinstance(each, Like) else each.value for each in nodes]
         is_list = not isinstance(node, Expression)
         structure, stored = function(*arguments, values if is_list else values[0])
-        numbers = [self._constants.get(id(each), -1) for each in nodes]
+        numbers = tuple(self._constants.get(id(each), -1) for each in nodes)
         self.lowerings.append(Lowering(function, arguments, numbers, is_list))
         self.structures.append(structure)
         first = self._stored
@@ -184,7 +180,7 @@ class Compiler:
             self.null_test(node.inner, no if negated else yes, yes if negated else no)
         elif isinstance(node, Like):
             self._like(node, yes, no, negated)
-        elif isinstance(node, Col) and isinstance(self.column(node.name).type, Boolean):
+        elif isinstance(node, Col) and self.column(node.name).type.python is bool:
             self.asm.branch_stored("eq", node.name, 0 if negated else 1, yes)
             self.asm.branch(no)
         else:
@@ -230,12 +226,9 @@ class Compiler:
         self.asm.branch(no)
 
     def _like(self, node: Like, yes: str, no: str, negated: bool) -> None:
-        if not isinstance(node.inner, Col) or kind_of(self.column(node.inner.name).type) is not None:
+        if not isinstance(node.inner, Col) or not self.column(node.inner.name).type.has_patterns:
             raise self.refuse("like() and starts_with() are for columns of characters or bytes")
-        declared = self.column(node.inner.name).type
-        if isinstance(declared, (Boolean, Enum)):
-            raise self.refuse("like() and starts_with() are for columns of characters or bytes")
-        octets = not isinstance(declared, (Char, VarChar, LongText))
+        octets = not self.column(node.inner.name).type.is_text
         condition = "not_like" if negated else "like"
         _, ((tokens, number),) = self._lowered(lowering.pattern, (), node)
         self.asm.compare(condition, node.inner.name, tokens, number, yes, octets)
@@ -262,9 +255,7 @@ class Compiler:
         first, second = self.column(one).type, self.column(other).type
         kinds = kind_of(first), kind_of(second)
         if kinds[0] is None or kinds[1] is None:
-            groups = [(Boolean,), (Enum,), (Char, VarChar, LongText)]
-            places = [next((n for n, g in enumerate(groups) if isinstance(each, g)), 3) for each in (first, second)]
-            if kinds != (None, None) or places[0] != places[1] or (isinstance(first, Enum) and first != second):
+            if first.comparison_group != second.comparison_group:
                 raise self.refuse(f"columns {one!r} and {other!r} cannot be compared with each other")
             return True
         return kinds[0] == kinds[1]

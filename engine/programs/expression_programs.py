@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from decimal import Decimal as PythonDecimal
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidemark.engine.programs import program_layout as p
@@ -16,8 +17,7 @@ from tidemark.engine.programs.shapes import numbered
 from tidemark.engine.programs.templates import Template
 from tidemark.engine.rows.column_words import column_class
 from tidemark.engine.rows.columns_layout import CLASS_BYTES
-from tidemark.engine.schema.types import Boolean, Decimal, Enum
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.column import Column
@@ -131,6 +131,8 @@ def compile_aggregates(
         for number, ((function, _), node) in enumerate(zip(functions, arguments, strict=True)):
             if of_bytes[number] is not is_first:
                 continue
+            if function in ("min", "max") and isinstance(node, Col):
+                _check_order(compiler, function, compiler.column(node.name))
             make = _extreme_of_bytes if is_first else _aggregate
             found[number] = make(compiler, function, node, number)
     return _finish(compiler, no, [*outputs, *(each for each in found if each is not None)])
@@ -138,6 +140,12 @@ def compile_aggregates(
 
 def _is_of_bytes(column: Column) -> bool:
     return column_class(column.type) == CLASS_BYTES
+
+
+def _check_order(compiler: Compiler, function: str, column: Column) -> None:
+    if not column.type.has_order:
+        name = type(column.type).__name__
+        raise compiler.refuse(f"{name} column {column.name!r} has no order, and no {function}")
 
 
 def _key(compiler: Compiler, node: Expression, part: int, at: int) -> Output:
@@ -150,7 +158,7 @@ def _key(compiler: Compiler, node: Expression, part: int, at: int) -> Output:
         kind = kind_of(column.type) or _STORED
         compiler.asm.read(0, node.name)
         compiler.asm.key(0, kind.type, part, at)
-        return Output(KEY, kind, column.type, isinstance(column.type, Decimal), at, part)
+        return Output(KEY, kind, column.type, column.type.python is PythonDecimal, at, part)
     null, done = compiler.label(), compiler.label()
     register, kind = compiler.value(node, list(range(p.REGISTERS)), null)
     compiler.asm.branch(done)
@@ -179,14 +187,13 @@ def _aggregate(compiler: Compiler, function: str, node: Expression | None, numbe
             compiler.null_test(node, null, some)
             compiler.asm.label(some)
         compiler.asm.load_const(0, 1)
-    elif function in ("min", "max") and isinstance(declared, Boolean) and isinstance(node, Col):
+    elif function in ("min", "max") and isinstance(node, Col) and declared is not None and kind_of(declared) is None:
         compiler.asm.read(0, node.name)
     else:
-        if function in ("min", "max") and isinstance(declared, Enum) and isinstance(node, Col):
-            raise compiler.refuse(f"Enum column {node.name!r} has no order, and no {function}")
         register, kind = compiler.value(as_expression(node), list(range(p.REGISTERS)), null)
         if function in ("sum", "mean") and kind.calendar is not None:
             raise compiler.refuse(f"calendar values have no {function}")
     compiler.asm.aggregate("sum" if function == "mean" else function, register, number, kind.type)
     compiler.asm.label(null)
-    return Output(function, kind, declared, kind.scale > 0 or isinstance(declared, Decimal), number)
+    is_decimal = kind.scale > 0 or (declared is not None and declared.python is PythonDecimal)
+    return Output(function, kind, declared, is_decimal, number)

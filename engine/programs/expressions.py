@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any, Self, cast
+from typing import Any, NoReturn, Self, cast
 
 from tidemark.engine.base.errors import ProgramInvalid, TypeMismatch, ValueOutOfRange
 from tidemark.engine.programs.patterns import check_length
 from tidemark.engine.programs.program_layout import PROGRAM_INSTRUCTIONS_MAX
-from tidemark.engine.schema.types_base import plain, shown
+from tidemark.engine.types.base import plain, shown
 
 # A comparison, three parts, takes at least one instruction; so does each part of arithmetic.
 PARTS_MAX = 4 * PROGRAM_INSTRUCTIONS_MAX
@@ -236,20 +236,16 @@ _node = dataclass(frozen=True, init=False, eq=False, repr=False)
 
 class _ColSlots(Expression):
     __slots__ = ("name",)
-    name: str
 
 
 class _ConstantSlots(Expression):
     __slots__ = ("value",)
-    value: Any
 
 
 class _Inner(Expression):
     """A node with others below it: it counts its parts."""
 
     __slots__ = ("depth", "parts")
-    depth: int
-    parts: int
 
     def _count(self, parts: int, depth: int) -> None:
         """Raises: ProgramInvalid for more than PARTS_MAX parts, or if it nests deeper than DEPTH_MAX."""
@@ -265,39 +261,26 @@ class _Inner(Expression):
 
 class _ArithmeticSlots(_Inner):
     __slots__ = ("left", "operator", "right")
-    left: Expression
-    operator: str
-    right: Expression
 
 
 class _CompareSlots(_Inner):
     __slots__ = ("condition", "left", "right")
-    condition: str
-    left: Expression
-    right: Expression
 
 
 class _JunctionSlots(_Inner):
     __slots__ = ("is_and", "operands")
-    is_and: bool
-    operands: tuple[Expression, ...]
 
 
 class _OfOneSlots(_Inner):
     __slots__ = ("inner",)
-    inner: Expression
 
 
 class _MemberSlots(_Inner):
     __slots__ = ("inner", "values")
-    inner: Expression
-    values: tuple[Expression, ...]
 
 
 class _LikeSlots(_Inner):
     __slots__ = ("inner", "pattern")
-    inner: Expression
-    pattern: bytes
 
 
 @_node
@@ -309,6 +292,11 @@ class Col(_ColSlots):
 
     def __new__(cls, name: str) -> Self:
         return cast("Self", _column(name))
+
+    def __getitem__(self, part: Any) -> NoReturn:
+        raise ProgramInvalid(
+            f"a condition compares whole values, not {shown(part)} of column {self.name}; give it a column of its own"
+        )
 
 
 @_node
@@ -364,15 +352,8 @@ class Junction(_JunctionSlots):
         """Raises: ProgramInvalid for no operand, and as `_Inner._count`."""
         if not operands:
             raise ProgramInvalid("& and | join conditions, got none")
-        return cast(
-            "Self",
-            _junction(
-                is_and,
-                operands,
-                1 + sum(each.parts for each in operands),
-                1 + max(each.depth for each in operands),
-            ),
-        )
+        parts, depth = sum(each.parts for each in operands), max(each.depth for each in operands)
+        return cast("Self", _junction(is_and, operands, 1 + parts, 1 + depth))
 
 
 class _OfOne(_OfOneSlots):

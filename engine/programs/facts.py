@@ -114,17 +114,15 @@ class Facts:
                 cost += _GROUP_COST + self.key_words
             elif each.opcode in AGGREGATES and self.key_words:
                 cost += 2  # each row has accumulators of its own
-            elif each.opcode in OF_BYTES:
+            is_compared = (
+                p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR
+                and self.columns[each.place][c.CW_CLASS] == c.CLASS_BYTES
+            )
+            if is_compared or each.opcode in OF_BYTES:
                 width = self.columns[each.place][c.CW_BYTES]
                 if width == 0:  # Text or Blob
                     return None
-                cost += width // _KEY_BYTES_PER_COST + 4
-            if p.OP_BRANCH_ATTR_OP_ARG <= each.opcode <= p.OP_BRANCH_ATTR_OP_ATTR:
-                column = self.columns[each.place]
-                if column[c.CW_CLASS] == c.CLASS_BYTES:
-                    width = column[c.CW_BYTES]
-                    if width == 0:  # Text or Blob
-                        return None
-                    is_pattern = each.condition in (p.COND_LIKE, p.COND_NOT_LIKE)
-                    cost += width * (width if is_pattern else 1) // _BYTES_PER_COST + 4
+                is_pattern = each.condition in (p.COND_LIKE, p.COND_NOT_LIKE)
+                times = width if is_pattern else 1
+                cost += width * times // (_BYTES_PER_COST if is_compared else _KEY_BYTES_PER_COST) + 4
         return cost if cost <= COST_MAX else None

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tidemark.engine.base.errors import ProgramInvalid
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.facts import Facts
 from tidemark.engine.programs.group_memory import new_groups
@@ -43,10 +44,8 @@ from tidemark.engine.programs.verifier import (
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_class, column_words
 from tidemark.engine.schema.names import no_such_column
-from tidemark.engine.schema.row_layout import WORD_BYTES
 from tidemark.engine.schema.row_shape import compute_layout
-from tidemark.engine.schema.types import stored_limits
-from tidemark.engine.schema.types_base import is_int, shown
+from tidemark.engine.types.base import is_int, shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -60,7 +59,7 @@ if TYPE_CHECKING:
 _PSEUDO_NAMES = {name: number for number, (name, _) in PSEUDO_COLUMNS.items()}
 _WORD_BITS = 64
 _WIDE_CLASSES = (c.CLASS_WIDE, c.CLASS_WIDE_UNSIGNED)
-COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+COMPARISONS = CONDITIONS[:6]
 AGGREGATES = ("count", "sum", "min", "max")
 _DOUBLE = struct.Struct("<d")
 _LONG = struct.Struct("<q")
@@ -149,18 +148,6 @@ class Program:
         if self.words[p.H_KEY_WORDS]:
             return new_groups(self.instructions, int(self.words[p.H_KEY_WORDS]))
         return np.zeros(p.work_words(len(self.outputs)), dtype=np.int64)
-
-    def accumulator(self, work: Words, number: int) -> tuple[int, int, int]:
-        """Return (number of values, low word, high word). The low word is a sum, minimum or maximum, of floats
-        its bits; the high word is the upper half of a wide result, or the bits of the compensation of a float sum.
-        """
-        at = p.W_ACCUMULATORS + number * p.ACCUMULATOR_WORDS
-        return int(work[at]), int(work[at + p.ACC_LOW]), int(work[at + p.ACC_HIGH])
-
-    def integer_sum(self, work: Words, number: int) -> int:
-        """Return an accumulator that sums integers of any size."""
-        at = p.W_ACCUMULATORS + number * p.ACCUMULATOR_WORDS
-        return int.from_bytes(work[at + p.ACC_LOW : at + p.ACCUMULATOR_WORDS].tobytes(), "little", signed=True)
 
 
 def with_constants(template: Program, words: Words) -> Program:
@@ -370,7 +357,7 @@ class Assembler:
         position = self._columns[number]
         if position not in self._outputs:
             self._outputs.append(position)
-        limits = stored_limits(self.definition.columns[position].type)
+        limits = self.definition.columns[position].type.stored_range
         constant = None if limits is None else limit_bytes(limits)
         self._emit(p.OP_WRITE_ATTR, register, place=number, value=self._outputs.index(position), constant=constant)
 
@@ -468,11 +455,7 @@ class Assembler:
         if condition in ("like", "not_like"):
             stored: Any = value.encode() if isinstance(value, str) else bytes(value)
         else:
-            stored = value if condition.startswith("and_") else kind.stored(value)
-        if kind.width and isinstance(stored, bytes) and kind.alignment and stored_limits(kind) is None:
-            stored = stored.rstrip(b"\0") if condition not in ("like", "not_like") else stored
-        if stored_limits(kind) is not None and isinstance(stored, bytes):
-            stored = int.from_bytes(stored, "little", signed=True)
+            stored = value if condition.startswith("and_") else kind.operand(kind.stored(value))
         self.branch_stored(condition, name, stored, label, sql, octets)
 
     def branch_stored(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.instruction_set import (
     AGGREGATES,
@@ -36,24 +38,18 @@ def _instruction(program: Program, each: Fields) -> str:
     known = INSTRUCTIONS[each.opcode]
     used = {field for field, _ in known.reads} | ({"a"} if known.writes is not None else set())
     words = [f"r{register}" for field, register in zip("abc", (each.a, each.b, each.c), strict=True) if field in used]
-    if "column" in known.fields:
-        words.append(_place(program, each))
-    if "condition" in known.fields:
-        words.append(CONDITIONS[each.condition])
-    if "other" in known.fields:
-        words.append(_column(program, each.value))
-    if "parameter" in known.fields:
-        words.append(f"parameter {each.value if 'column' in known.fields else each.place}")
-    if "constant" in known.fields:
-        words.append(_constant(program, each))
-    if "immediate" in known.fields:
-        words.append(repr(bits_float(each.value)) if each.opcode == p.OP_LOAD_FLOAT else str(each.value))
-    if "code" in known.fields:
-        words.append(str(each.place))
-    if "accumulator" in known.fields:
-        words.append(str(accumulator_of(each)))
-    if "part" in known.fields:
-        words.append(f"part {part_of(each)}")
+    shown: dict[str, Callable[[], str]] = {
+        "column": lambda: _place(program, each),
+        "condition": lambda: CONDITIONS[each.condition],
+        "other": lambda: _column(program, each.value),
+        "parameter": lambda: f"parameter {each.value if 'column' in known.fields else each.place}",
+        "constant": lambda: _constant(program, each),
+        "immediate": lambda: repr(bits_float(each.value)) if each.opcode == p.OP_LOAD_FLOAT else str(each.value),
+        "code": lambda: str(each.place),
+        "accumulator": lambda: str(accumulator_of(each)),
+        "part": lambda: f"part {part_of(each)}",
+    }
+    words += [text() for field, text in shown.items() if field in known.fields]
     is_typed = p.OP_BRANCH_EQ <= each.opcode <= p.OP_BRANCH_GE or each.opcode in (*AGGREGATES, p.OP_KEY)
     if is_typed or each.opcode == p.OP_LOAD_PARAM:
         words.append(TYPES[each.flags & p.TYPE_MASK])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal as PythonDecimal
 from decimal import DecimalException
@@ -22,16 +23,12 @@ from tidemark.engine.base.limits import DECIMAL_PRECISION_MAX
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
 from tidemark.engine.programs.interpreter import float_bits
 from tidemark.engine.programs.patterns import may_be_slow, tokens_of
-from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer, stored_limits
-from tidemark.engine.schema.types_base import is_int, plain, shown
-from tidemark.engine.schema.types_calendar import Calendar
-from tidemark.engine.schema.types_text import Binary, Char, LongText, VarChar
+from tidemark.engine.types.base import is_int, plain, shown
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.column import Column
-    from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.types import ColumnType
 
-_DAY_US = 86_400_000_000
 _WORD_END = 1 << 63
 _WIDE_END = 1 << 127
 Lowered = tuple[Any, Sequence[Any]]
@@ -42,7 +39,7 @@ class Kind(NamedTuple):
 
     type: str
     scale: int = 0
-    calendar: Calendar | None = None
+    calendar: ColumnType | None = None
 
 
 _WORD_KIND = Kind(INTEGER)
@@ -59,17 +56,12 @@ def compared(table: str, column: Column, condition: str, given: Any) -> Lowered:
     form, or the result for all values but NULL. Raises: ProgramInvalid, TypeMismatch, ValueOutOfRange.
     """
     kind = column.type
-    made = type(kind)  # types have no subclasses, and isinstance takes long for abstract classes
     value = plain(given)
-    if made in _NUMBERS:
+    if kind.has_arithmetic:
         return _exact(table, kind, condition, value)
-    if made is Enum:
-        if condition not in ("eq", "ne"):
-            raise refused(table, f"Enum column {column.name!r} has no order; use == and !=")
-        return condition, (kind.stored(value),)
-    if made is Boolean or made is Calendar:
-        return condition, (int(kind.stored(value)),)
-    return condition, (_octets(kind, value),)
+    if not kind.has_order and condition not in ("eq", "ne"):
+        raise refused(table, f"{type(kind).__name__} column {column.name!r} has no order; use == and !=")
+    return condition, (kind.compared(value),)
 
 
 def member(table: str, column: Column, given: Sequence[Any]) -> Lowered:
@@ -94,45 +86,28 @@ def pattern(given: bytes) -> Lowered:
     return may_be_slow(tokens), (tokens,)
 
 
-def _octets(kind: ColumnType, value: Any) -> bytes:
-    """Return the bytes of a constant for comparison with a column of characters or bytes; they may be longer than any
-    value of the column.
-    """
-    if type(kind) in _CHARACTERS:
-        return _TEXT.stored(value)
-    if not isinstance(value, (bytes, bytearray, memoryview)):
-        kind.stored(value)  # raises the error for the value
-    return bytes(value).rstrip(b"\0") if isinstance(kind, Binary) else bytes(value)
-
-
-_TEXT = LongText()
-_NUMBERS = frozenset([Integer, Floating, Decimal])
-_CHARACTERS = frozenset([Char, VarChar, LongText])
-
-
-def _exact(table: str, kind: Any, condition: str, value: Any) -> Lowered:
-    if type(value) is int and type(kind) is Integer and kind.minimum <= value <= kind.maximum:
+def _exact(table: str, kind: ColumnType, condition: str, value: Any) -> Lowered:
+    limits = kind.stored_range
+    if type(value) is int and limits is not None and not kind.scale and limits[0] <= value <= limits[1]:
         return condition, (value,)
     if not is_int(value) and not isinstance(value, (float, PythonDecimal)):
         raise refused(table, f"a {kind!r} column is compared with numbers, got {shown(value)}")
     if isinstance(value, PythonDecimal):
         if not value.is_finite():
             raise refused(table, f"a column is compared with finite decimals, got {shown(value)}")
-        if isinstance(kind, Decimal):
+        if kind.python is PythonDecimal:
             try:
-                stored = kind.stored(value)
+                return condition, (kind.compared(value),)
             except (ValueOutOfRange, DecimalException):
                 pass  # not a value of the column: it is between two of them, or outside
-            else:
-                return condition, (int.from_bytes(stored, "little", signed=True) if type(stored) is bytes else stored,)
-    if isinstance(kind, Floating) and isinstance(value, float):
+    if limits is None and isinstance(value, float):
         return condition, (float_bits(value),)
     if isinstance(value, float) and not math.isfinite(value):
         # NaN is above everything, like infinity.
         is_below = value < 0
         return condition == "ne" or condition in (("gt", "ge") if is_below else ("lt", "le")), ()
     number = Fraction(comparable(value))
-    if isinstance(kind, Floating):
+    if limits is None:  # floats
         try:
             near = float(number)
         except OverflowError:
@@ -140,9 +115,8 @@ def _exact(table: str, kind: Any, condition: str, value: Any) -> Lowered:
         if math.isfinite(near) and Fraction(near) == number:
             return condition, (float_bits(near),)
         return _between(condition, float_bits(near), math.isinf(near) and near > 0 or near > number)
-    limits: Any = stored_limits(kind)
     low, high = limits
-    number *= 10 ** (kind.scale if isinstance(kind, Decimal) else 0)
+    number *= 10**kind.scale
     if number < low or number > high:
         return condition == "ne" or condition in (("gt", "ge") if number < low else ("lt", "le")), ()
     if number.denominator == 1:
@@ -210,50 +184,42 @@ def _whole(table: str, beside: Kind | None, value: Any) -> tuple[int, int]:
     return whole, scale
 
 
-def moment(calendar: Calendar, given: Any) -> Lowered:
+def moment(calendar: ColumnType, given: Any) -> Lowered:
     """Lower a constant that is compared with a calendar value in a register."""
     return None, (int(calendar.stored(given)),)
 
 
-def span(table: str, calendar: Calendar, gap: timedelta) -> Lowered:
+def span(table: str, calendar: ColumnType, gap: timedelta) -> Lowered:
     """Lower a timedelta that is added to a calendar value."""
     if getattr(gap, "nanoseconds", 0):
         raise refused(table, f"a timedelta has whole microseconds, got {shown(gap)}")
     amount = (gap.days * 86_400 + gap.seconds) * 1_000_000 + gap.microseconds
-    if repr(calendar) == "Date":
-        if amount % _DAY_US:
-            raise refused(table, f"a Date moves by whole days, got {gap}")
-        amount //= _DAY_US
-    return None, (amount,)
+    if amount % calendar.step_us:
+        raise refused(table, f"a {calendar!r} moves by whole days, got {gap}")
+    return None, (amount // calendar.step_us,)
 
 
 # --- all constants of an expression -----------------------------------------------------------------
+@dataclass(slots=True)
 class Lowering:
     """How one constant, or the constants of one list, are lowered: a function of this module, its first arguments, and
-    the numbers of the constants in the expression.
+    the numbers of the constants in the expression. Equal ones lower the same constants in the same way.
     """
 
-    __slots__ = ("arguments", "constants", "function", "is_list", "plain")
+    function: Callable[..., Lowered]
+    arguments: tuple[Any, ...]
+    constants: tuple[int, ...]
+    is_list: bool
+    plain: _Plain | None = field(init=False)
 
-    def __init__(
-        self, function: Callable[..., Lowered], arguments: tuple[Any, ...], constants: Sequence[int], is_list: bool
-    ) -> None:
-        self.function = function
-        self.arguments = arguments
-        self.constants = tuple(constants)
-        self.is_list = is_list
-        self.plain = _plain_of(function, arguments)
+    def __post_init__(self) -> None:
+        self.plain = _plain_of(self.function, self.arguments)
 
     def of(self, values: Sequence[Any]) -> Lowered:
         """Lower the values of an expression's constants. Raises: as the function."""
         if self.is_list:
             return self.function(*self.arguments, [values[each] for each in self.constants])
         return self.function(*self.arguments, values[self.constants[0]])
-
-    def is_like(self, other: Lowering) -> bool:
-        """Whether both lower the same constants in the same way."""
-        mine = (self.function, self.arguments, self.constants, self.is_list)
-        return mine == (other.function, other.arguments, other.constants, other.is_list)
 
 
 class _Plain(NamedTuple):
@@ -265,19 +231,18 @@ class _Plain(NamedTuple):
     least: int
     greatest: int
     scale: int
-    unit: PythonDecimal | None  # None: no Decimals
+    unit: PythonDecimal
 
 
 def _plain_of(function: Callable[..., Lowered], arguments: tuple[Any, ...]) -> _Plain | None:
     """Return which numbers a lowering takes as they are."""
     if function is compared:
         _, column, condition = arguments
-        kind = column.type
-        if type(kind) is Integer:
-            return _Plain(condition, kind.minimum, kind.maximum, 0, None)
-        if type(kind) is Decimal:
-            greatest = 10**kind.precision - 1
-            return _Plain(condition, -greatest, greatest, kind.scale, PythonDecimal((0, (1,), -kind.scale)))
+        limits = column.type.stored_range if column.type.has_arithmetic else None
+        if limits is not None:
+            least, greatest = limits
+            scale = column.type.scale
+            return _Plain(condition, least, greatest, scale, PythonDecimal((0, (1,), -scale)))
     if function is number:
         _, beside = arguments
         if beside is not None and beside.calendar is None and beside.type != FLOAT:
@@ -300,7 +265,7 @@ def lower_all(lowerings: Sequence[Lowering], values: Sequence[Any]) -> tuple[tup
             form = None
             if kind is int:
                 form = None if scale else value
-            elif kind is PythonDecimal and unit is not None and value.same_quantum(unit):
+            elif kind is PythonDecimal and value.same_quantum(unit):
                 form = unscaled(value, scale)  # what it rounds is beyond all limits
             if form is not None and least <= form <= greatest:
                 structures.append(structure)

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
-from tidemark.engine.programs.interpreter import Assembler, Parameter, Program, counted, with_constants
-from tidemark.engine.schema.row_layout import WORD_BYTES
+from tidemark.engine.programs.interpreter import Assembler, Parameter, Program, counted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,12 +48,10 @@ class Template:
         """The word of the program where constants begin."""
         return self.program.words.size - int(self.program.words[p.H_CONSTANTS])
 
-    def bind(self, values: Sequence[Any]) -> Program:
-        """Return the program with other constants, given by their numbers: a word, an integer of 128 bits, or bytes."""
-        return with_constants(self.program, self.words_of(values))
-
     def words_of(self, values: Sequence[Any]) -> Any:
-        """Return the words of the program with other constants, see `bind`."""
+        """Return the words of the program with other constants, given by their numbers: a word, an integer of 128 bits,
+        or bytes.
+        """
         words = self._with_late(values) if self._late else self.head.copy()
         for number, at in self._words_at:
             words[at] = values[number]

@@ -36,9 +36,7 @@ from tidemark.engine.programs.instruction_set import (
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.column_words import column_words
 from tidemark.engine.schema.row_shape import compute_layout
-from tidemark.engine.schema.types import stored_limits
-from tidemark.engine.schema.types_base import is_int
-from tidemark.engine.schema.types_text import Binary, Char
+from tidemark.engine.types.base import is_int
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,7 +44,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.types import ColumnType
 
     Types = dict[int, str]
 
@@ -105,8 +103,8 @@ def needs_of(instructions: Sequence[Fields], words: NDArray[np.int64]) -> int:
 
 def padding_of(types: Sequence[ColumnType]) -> int:
     """Return FL_PADDED if values of these columns have the zero bytes at their end, else 0: characters have not."""
-    is_whole = any(isinstance(each, Binary) for each in types) and not any(isinstance(each, Char) for each in types)
-    return p.FL_PADDED if is_whole else 0
+    has_char = any(each.is_text and each.width for each in types)
+    return p.FL_PADDED if any(each.is_padded for each in types) and not has_char else 0
 
 
 def flags_of(instructions: Sequence[Fields], updates: bool) -> int:
@@ -306,7 +304,7 @@ class Verifier:
             raise self._refuse(number, f"writes key column {column.name!r}")
         if self.outputs.setdefault(each.value, position) != position or not 0 <= each.value < self.words[p.H_OUTPUTS]:
             raise self._refuse(number, "writes to an output of another column")
-        limits = stored_limits(column.type)
+        limits = column.type.stored_range
         if limits is not None:
             self._check_constant(number, each.target, 4)
             if self.constants[each.target : each.target + 4].tobytes() != limit_bytes(limits):

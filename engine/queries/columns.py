@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.access.scan_batch import AUTHOR, EPOCH, HIDDEN, ROWID
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.memory.arena_layout import AUTHOR_MASK, AUTHOR_SHIFT, ROW_HEADER_WORDS
 from tidemark.engine.queries import program_scan_layout as q
 from tidemark.engine.rows.column_output import arrow_of, arrow_schema
 from tidemark.engine.rows.row_part import var_default
-from tidemark.engine.schema.added_columns import is_plain
-from tidemark.engine.schema.row_layout import WORD_BYTES
 from tidemark.engine.schema.row_shape import FIXED, VAR, Place
-from tidemark.engine.schema.types_text import Char
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,7 +40,7 @@ def is_copied(place: Place | str) -> bool:
         return place in _HIDDEN_PLACES
     if place.is_disk:
         return False
-    return place.part == FIXED or (place.part == VAR and is_plain(place.column.type) and var_default(place) is None)
+    return place.part == FIXED or (place.part == VAR and place.column.type.is_varying and var_default(place) is None)
 
 
 def schema_of(definition: TableDefinition, names: Sequence[str]) -> pa.Schema:
@@ -102,7 +100,7 @@ class Columns:
             column[q.CO_NULL_BIT] = bit - (bit >> 63 << 64)
         if place.column.nullable:
             column[q.CO_BITMAP] = self._region(-(-capacity // 8))
-        if place.part == FIXED and not isinstance(kind, Char):
+        if place.part == FIXED and not kind.is_varying:
             unit = (place.offset | place.width | WORD_BYTES) & -(place.offset | place.width | WORD_BYTES)
             units = place.width // unit
             column[q.CO_KIND], column[q.CO_UNIT], column[q.CO_UNITS] = q.COLUMN_FIXED, unit, units

@@ -22,18 +22,21 @@ from tidemark.engine.access.batch_operations import (
     touch_many,
 )
 from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.memory.arena_layout import MODE_DELETE
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_update
 from tidemark.engine.programs.expressions import Expression
+from tidemark.engine.programs.instruction_set import FLOAT, INTEGER
 from tidemark.engine.programs.interpreter import Program, bits_float
+from tidemark.engine.programs.verifier import CLASS_TYPES
 from tidemark.engine.queries.conditions import Condition, Running, is_accepted, run_one
 from tidemark.engine.queries.program_scans import scan_where
-from tidemark.engine.rows.column_buffers import build_fixed
 from tidemark.engine.rows.column_input import to_columns
+from tidemark.engine.rows.column_output import arrow_of
+from tidemark.engine.rows.column_words import column_class
 from tidemark.engine.rows.columnar import EncodedKeys, encode_keys
-from tidemark.engine.schema.types import Decimal, Floating, Integer
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,8 +46,6 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
-
-_WIDE_BYTES = 16
 
 
 def check_changes(table: Table, changes: object) -> None:
@@ -139,31 +140,24 @@ class Change:
 
 
 def _value(column: Column, low: int, high: int, null: int) -> Any:
-    kind = column.type
     if null:
         return None
-    if isinstance(kind, Floating):
+    register = CLASS_TYPES[column_class(column.type)]
+    if register == FLOAT:
         return bits_float(low)
-    if isinstance(kind, Decimal) and kind.width == _WIDE_BYTES:
-        return kind.loaded(((high << 64) + low % (1 << 64)).to_bytes(_WIDE_BYTES, "little", signed=True))
-    if isinstance(kind, Integer):
-        return low if kind.signed or kind.bits < 64 else low % (1 << 64)
-    return kind.loaded(low)
+    return column.type.of_operand(low if register == INTEGER else (high << 64) + low % (1 << 64))
 
 
 def _array(column: Column, low: Words, high: Words, null: Words) -> pa.Array:
-    kind = column.type
-    count = low.size
-    values: Any
-    if isinstance(kind, Floating):
-        values = np.ascontiguousarray(low).view(np.float64).astype(np.float32 if kind.bits == 32 else np.float64)
-    elif isinstance(kind, Decimal):
-        values = np.stack([low, high if kind.width == _WIDE_BYTES else low >> 63], axis=1).reshape(-1)
-    else:
-        values = low.astype(f"i{kind.width}")
+    width = column.type.width
+    values: Any = np.ascontiguousarray(low)
+    if CLASS_TYPES[column_class(column.type)] == FLOAT:
+        values = values.view(np.float64).astype(f"f{width}")
+    elif width > WORD_BYTES:
+        values = np.stack([low, high], axis=1).reshape(-1)
     nulls = int(np.count_nonzero(null))
     bitmap = np.packbits(null == 0, bitorder="little") if nulls else None
-    return build_fixed(kind.arrow_type(), count, values, bitmap, nulls)
+    return arrow_of(values, column, low.size, bitmap, nulls)
 
 
 def update(

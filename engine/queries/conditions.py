@@ -31,7 +31,7 @@ from tidemark.engine.programs.group_memory import grown
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.programs.vm_batch_kernels import run_batch
 from tidemark.engine.schema.partition_pruning import Known, partitions_for
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -211,16 +211,13 @@ class Judged(Protocol):
     @property
     def name(self) -> str:
         """The table's name."""
-        ...
 
     @property
     def format(self) -> RowFormat:
         """The table's row format."""
-        ...
 
     def format_key(self, key: Any) -> str:
         """Return a key for a message."""
-        ...
 
 
 def failed(table: Judged, image: Words, code: int) -> Rejected | PageDamaged:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.memory.arena_layout import LIVE, ROW_HEADER_WORDS, STATE_SHIFT
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.decisions import NOT_NULL, ColumnTest
@@ -22,7 +23,6 @@ from tidemark.engine.programs.expressions import Col
 from tidemark.engine.programs.interpreter import Program, bits_float
 from tidemark.engine.queries import program_scan_layout as q
 from tidemark.engine.rows import columns_layout as c
-from tidemark.engine.schema.row_layout import WORD_BYTES
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words

@@ -10,22 +10,17 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass
-from decimal import Decimal as PythonDecimal
-from fractions import Fraction
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.access.key_ranges import Bounds, place_of
-from tidemark.engine.base.decimals import comparable, scaled
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.index.stored import StoredIndex, StoredUnique
 from tidemark.engine.memory.arena_layout import F_ROWS
 from tidemark.engine.programs.condition_ranges import starts_of, valued_columns
 from tidemark.engine.queries.index_only import answers_alone
 from tidemark.engine.schema.partition_pruning import Between
-from tidemark.engine.schema.types import Decimal, Floating, Integer, stored_limits
-from tidemark.engine.schema.types_base import plain
-from tidemark.engine.schema.types_text import Binary, VarBinary, VarChar
+from tidemark.engine.types.base import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -139,12 +134,11 @@ def way_of(
 def few_keys(table: Table, condition: Condition, version_words: int | None = None) -> Lookup | None:
     """Return the fewest keys that a condition gives, if they are so few that no other way is cheaper."""
     best, most = None, FEW_KEYS
-    if condition.known:
-        for index, columns in _whole_keys(table):
-            if _are_known(columns, condition) and (index is None or not version_words):
-                lookup = _looked_up(index, columns, condition, most)
-                if lookup is not None:
-                    best, most = lookup, lookup.rows
+    for index, columns, given in _known_keys(table, condition) if condition.known else ():
+        if index is None or not version_words:
+            lookup = _looked_up(index, columns, given, condition, most)
+            if lookup is not None:
+                best, most = lookup, lookup.rows
     return best
 
 
@@ -162,7 +156,7 @@ def choose(
     """
     if condition.expression is None:
         return None
-    keys = [(index, columns) for index, columns in _whole_keys(table) if _are_known(columns, condition)]
+    keys = list(_known_keys(table, condition))
     if not keys and not table.indexes:
         return None
     looked_at = [*names, *condition.names]
@@ -172,9 +166,9 @@ def choose(
     row_cost = PLACED_ROW_COST + (condition.cost or 0) if is_placed else COPIED_ROW_COST + on_disk
     best: Lookup | Choice | None = None
     cost = SCAN_COST + rows_of(table, numbers) * row_cost
-    for key_of, columns in keys:
+    for key_of, columns, given in keys:
         passed = 0 if key_of is None else VERSION_WORD_COST * (version_words or 0)
-        lookup = _looked_up(key_of, columns, condition, (cost - passed) // (KEY_COST + on_disk))
+        lookup = _looked_up(key_of, columns, given, condition, (cost - passed) // (KEY_COST + on_disk))
         if lookup is not None:
             best, cost = lookup, passed + lookup.rows * (KEY_COST + on_disk)
     if not table.indexes:
@@ -212,34 +206,30 @@ def ranges_in(table: Table, index: StoredIndex, keys: KeyRange, condition: Condi
     return [bounds for _, _, bounds in sorted(some, key=itemgetter(0), reverse=reverse)]
 
 
-def _whole_keys(table: Table) -> Iterator[tuple[StoredUnique | None, Sequence[Column]]]:
-    """Yield the keys that lead to one row: the primary key, and those of unique indexes."""
-    yield None, table.format.key_columns
-    for index in table.uniques.values():  # the dictionary is replaced, never changed
-        columns = table.columns_of(index)
-        if columns is not None:
-            yield index, columns
+def _known_keys(
+    table: Table, condition: Condition
+) -> Iterator[tuple[StoredUnique | None, Sequence[Column], list[Collection[Any]]]]:
+    """Yield the keys that lead to one row, the primary key and those of unique indexes, for whose columns a condition
+    gives values: (index, columns, values of each).
+    """
+    keys: list[tuple[StoredUnique | None, Sequence[Column] | None]] = [(None, table.format.key_columns)]
+    keys += [(index, table.columns_of(index)) for index in table.uniques.values()]  # replaced, never changed
+    for index, columns in keys:
+        known = [condition.known.get(column.name) for column in columns or ()]
+        given = [each for each in known if each is not None and not isinstance(each, Between)]
+        if columns and len(given) == len(columns):
+            yield index, columns, given
 
 
-def _are_known(columns: Sequence[Column], condition: Condition) -> bool:
-    for column in columns:
-        what = condition.known.get(column.name)
-        if what is None or isinstance(what, Between):
-            return False
-    return True
-
-
-def _looked_up(index: StoredUnique | None, columns: Sequence[Column], condition: Condition, most: int) -> Lookup | None:
+def _looked_up(
+    index: StoredUnique | None,
+    columns: Sequence[Column],
+    given: Sequence[Collection[Any]],
+    condition: Condition,
+    most: int,
+) -> Lookup | None:
     """Return the keys that accepted rows may have, if they are known exactly, and fewer than `most`."""
-    given: list[Collection[Any]] = []
-    count = 1
-    for column in columns:
-        what = condition.known[column.name]
-        if isinstance(what, Between):
-            return None
-        given.append(what)
-        count *= len(what)
-    if count >= min(most, KEYS_MAX + 1):
+    if math.prod(map(len, given)) >= min(most, KEYS_MAX + 1):
         return None
     values = []
     for column, what in zip(columns, given, strict=True):
@@ -255,9 +245,7 @@ def _looked_up(index: StoredUnique | None, columns: Sequence[Column], condition:
 def _are_all_of(columns: Sequence[Column], expression: Expression | None) -> bool:
     """Whether a condition says nothing but the values of these columns, and those of the columns equal its own."""
     names = [] if expression is None else valued_columns(expression)
-    return len(names) == len(columns) and all(
-        column.name in names and not isinstance(column.type, Floating) for column in columns
-    )
+    return len(names) == len(columns) and all(column.name in names and column.type.is_exact for column in columns)
 
 
 def _found(index: StoredIndex, plan: _Plan, is_only: bool, judged: Sequence[str]) -> Choice | None:
@@ -305,7 +293,7 @@ def _storable(column: Column, values: Collection[Any], is_key: bool = False) -> 
             if column.nullable:
                 found[None] = None
             continue
-        equal = _held(column, value)
+        equal = column.type.equal_value(value)
         if equal is UNKNOWN:
             return None
         if equal is not None:
@@ -317,64 +305,25 @@ def _storable(column: Column, values: Collection[Any], is_key: bool = False) -> 
     return list(found.values())
 
 
-UNKNOWN = object()
-
-
-def _held(column: Column, value: Any) -> Any:
-    """Return the value of a column that equals a constant in a condition; None if there is none, UNKNOWN if there may
-    be several, or it is not known which.
+def _bound(column: Column, value: Any, is_included: bool) -> tuple[Any, bool]:
+    """Return a bound and whether it is included: one that the column does not store exactly is, or the range may be
+    narrower than the condition. One that the column cannot hold is left out, as None.
     """
-    kind = column.type
-    if type(value) is int and isinstance(kind, Integer):
-        return value if kind.minimum <= value <= kind.maximum else None
-    value = plain(value)
-    if isinstance(kind, (Integer, Decimal)) and isinstance(value, (int, float, PythonDecimal)):
-        return UNKNOWN if isinstance(value, bool) or not math.isfinite(value) else _number(kind, value)
+    if value is None:
+        return None, True
     try:
-        kind.stored(value)
+        stored = column.type.stored(value)
     except Rejected:
-        if isinstance(kind, VarChar) and isinstance(value, str):
-            return None  # too long
-        if isinstance(kind, (Binary, VarBinary)) and isinstance(value, bytes):
-            octets = value.rstrip(b"\0") if isinstance(kind, Binary) else value
-            return octets if len(octets) <= kind.length else None
-        return UNKNOWN
-    return value
-
-
-def _number(kind: Integer | Decimal, value: float | PythonDecimal) -> Any:
-    """Return the value of a column of exact numbers that equals a number, None if there is none."""
-    scale = kind.scale if isinstance(kind, Decimal) else 0
-    number = Fraction(comparable(value)) * 10**scale
-    low, high = stored_limits(kind) or (0, -1)
-    if number.denominator != 1 or not low <= number <= high:
-        return None
-    return scaled(int(number), scale) if isinstance(kind, Decimal) else int(number)
-
-
-def _is_storable(column: Column, value: Any) -> bool:
-    try:
-        column.type.stored(value)
-    except Rejected:
-        return False
-    return True
-
-
-def _is_exact(column: Column, value: Any) -> bool:
-    """Whether the column stores this value exactly: otherwise a bound that excludes it may be narrower than the
-    condition.
-    """
-    return not isinstance(column.type, Floating) and bool(column.type.loaded(column.type.stored(value)) == value)
+        return None, True
+    return value, is_included or not (column.type.is_exact and bool(column.type.loaded(stored) == value))
 
 
 def _tail(column: Column, known: Between) -> Between | None:
     """Return a range with bounds the column can hold; any other bound is left out."""
-    lower = known.lower if known.lower is not None and _is_storable(column, known.lower) else None
-    upper = known.upper if known.upper is not None and _is_storable(column, known.upper) else None
+    lower, with_lower = _bound(column, known.lower, known.with_lower)
+    upper, with_upper = _bound(column, known.upper, known.with_upper)
     if lower is None and upper is None and not column.nullable:
         return None
-    with_lower = known.with_lower or lower is None or not _is_exact(column, lower)
-    with_upper = known.with_upper or upper is None or not _is_exact(column, upper)
     return Between(lower, upper, with_lower, with_upper)
 
 

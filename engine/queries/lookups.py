@@ -17,12 +17,12 @@ from tidemark.engine.access.disk_reading import SCAN_ROWS_FIRST, SCAN_ROWS_MAX
 from tidemark.engine.access.scan_batch import ScanBatch, among
 from tidemark.engine.access.unique_reads import Unfinished, read, read_by_view
 from tidemark.engine.access.versions_reads_kernels import OLD
+from tidemark.engine.base.column_buffers import NO_WORDS
 from tidemark.engine.base.errors import NoSuchTable
 from tidemark.engine.index.ordered import SLACK_WORDS
 from tidemark.engine.index.unique_keys import Lookups, keys_of_images
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_DROPPED, ROWID_MASK
 from tidemark.engine.memory.handles_kernels import descriptor_word
-from tidemark.engine.rows.column_buffers import NO_WORDS
 from tidemark.engine.rows.columnar import EncodedKeys, encode_keys
 
 if TYPE_CHECKING:

@@ -156,17 +156,16 @@ def scan_where(
 ) -> Iterator[ScanBatch]:
     """Scan the rows a condition accepts. Raises: errors of a program in a row, naming table and key."""
     choice, numbers = way_of(table, condition, columns, partitions)
+    whole = partial(_scan_fragments, table, txn, condition, limit, columns, numbers)
     if choice is None:
-        return _scan_fragments(table, txn, condition, limit, columns, numbers)
+        return whole()
     found = _chosen(table, txn, choice, columns, numbers)
     found = (
         limited(found, limit)
         if is_decided(table, choice, columns)
         else accepted_batches(table, found, condition, limit)
     )
-    if choice.index is None:
-        return found
-    return unless_dropped(found, lambda: _scan_fragments(table, txn, condition, limit, columns, numbers))
+    return found if choice.index is None else unless_dropped(found, whole)
 
 
 def is_decided(table: Table, choice: Lookup | Choice, columns: Sequence[str]) -> bool:

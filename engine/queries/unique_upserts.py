@@ -28,7 +28,7 @@ from tidemark.engine.index.unique_keys import Lookups, keys_of_images
 from tidemark.engine.memory.arena_layout import MODE_INSERT, MODE_LOCK
 from tidemark.engine.queries import conditional_changes
 from tidemark.engine.queries.unique_calls import locked_key
-from tidemark.engine.rows.columnar import EncodedKeys, EncodedRows, encode_rows
+from tidemark.engine.rows.columnar import encode_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from tidemark.engine.index.stored import StoredUnique
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.rows.column_input import Batch
+    from tidemark.engine.rows.columnar import EncodedKeys, EncodedRows
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
 
@@ -175,14 +176,13 @@ class _Upserts:
         """Return the keys by which rows are looked up, as words of equal stride."""
         if self.index is not None:
             return _keys_of(self.table, self.index, encoded.images, encoded.starts())
-        if not encoded.key_offsets.size:
-            words = encoded.keys.reshape(encoded.count, encoded.key_stride)[:, : encoded.key_words]
-            lengths = np.full(encoded.count, encoded.key_words, dtype=np.int64)
-            return Lookups(np.ascontiguousarray(words).ravel(), lengths, encoded.key_words)
-        lengths = np.diff(encoded.key_offsets)
+        keys = encoded.keys.dense()
+        if not keys.key_offsets.size:
+            return Lookups(keys.keys, np.full(keys.count, keys.key_words, dtype=np.int64), keys.key_words)
+        lengths = np.diff(keys.key_offsets)
         stride = int(lengths.max(initial=1))
-        padded = np.zeros((encoded.count, stride), dtype=np.int64)
-        padded[np.arange(stride) < lengths[:, None]] = encoded.keys
+        padded = np.zeros((keys.count, stride), dtype=np.int64)
+        padded[np.arange(stride) < lengths[:, None]] = keys.keys
         return Lookups(padded.ravel(), lengths, stride)
 
     def _turn(self, columns: pa.RecordBatch, rows: Words, first_row: int) -> None:
@@ -226,10 +226,7 @@ class _Upserts:
         txn, table = self.txn, self.table
         if self.index is not None:
             return find(txn, table, self.index, _keys_of(table, self.index, encoded.images, encoded.starts()), True)
-        width, words = encoded.key_words, encoded.keys
-        if not encoded.key_offsets.size:
-            words = np.ascontiguousarray(words.reshape(encoded.count, encoded.key_stride)[:, :width]).ravel()
-        keys = EncodedKeys(words, width, width, encoded.key_offsets, encoded.count)
+        keys = encoded.keys.dense()
         found = np.flatnonzero(lock_keys(txn, table, keys))
         return keys.take(found), found
 

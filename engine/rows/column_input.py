@@ -22,8 +22,7 @@ from tidemark.engine.rows.row_format import located
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import no_such_column
-from tidemark.engine.schema.types import Floating
-from tidemark.engine.schema.types_base import counted, shown
+from tidemark.engine.types.base import counted, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -172,22 +171,14 @@ def _from_pandas(frame: Any, definition: TableDefinition) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
-def _known(definition: TableDefinition, name: object) -> Column:
-    """Return the column of this name. Raises: NoSuchColumn."""
-    for column in definition.columns:
-        if column.name == name:
-            return column
-    raise _unknown(definition, name, None)
-
-
 def _pandas_column(series: Any, name: str, definition: TableDefinition) -> pa.Array:
     """Return a Series as Arrow. What pandas calls missing is NULL; but NaN in a column of floats that is not nullable
     can only be a value.
     """
     import pyarrow as pa
 
-    column = _known(definition, name)
-    keeps_nan = not column.nullable and isinstance(column.type, Floating)
+    _, column = definition.found(name)
+    keeps_nan = not column.nullable and column.type.python is float
     if hasattr(series, "sparse") and hasattr(series.dtype, "fill_value"):
         series = series.sparse.to_dense()
     dtype = series.dtype
@@ -269,12 +260,9 @@ def _fixed_bytes(values: Any, mask: Any) -> pa.Array:
 
 
 def _from_structured(data: Any, definition: TableDefinition) -> pa.RecordBatch:
-    import pyarrow as pa
-
     if data.dtype.names is None or data.ndim != 1:
         raise _shapeless(data, definition)
-    names = list(data.dtype.names)
-    return pa.RecordBatch.from_arrays([_column_array(data[name], name, definition) for name in names], names=names)
+    return _from_mapping({name: data[name] for name in data.dtype.names}, definition)
 
 
 def _column_array(values: Any, name: str, definition: TableDefinition) -> pa.Array:
@@ -282,7 +270,7 @@ def _column_array(values: Any, name: str, definition: TableDefinition) -> pa.Arr
 
     if isinstance(values, (pa.Array, pa.ChunkedArray)):
         return plain_array(values)
-    column = _known(definition, name)
+    _, column = definition.found(name)
     if isinstance(values, np.ndarray):
         return _numpy_array(values, column, definition)
     if _is_pandas(values) and hasattr(values, "dtype"):
@@ -296,7 +284,7 @@ def _column_array(values: Any, name: str, definition: TableDefinition) -> pa.Arr
     return from_python(list(values), column, definition.name, 0)
 
 
-def _unknown(definition: TableDefinition, name: object, row: int | None) -> NoSuchColumn:
+def _unknown(definition: TableDefinition, name: object, row: int) -> NoSuchColumn:
     return no_such_column(definition.name, name, (column.name for column in definition.columns), row)
 
 

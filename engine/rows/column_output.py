@@ -5,29 +5,25 @@ Lengths inside images are checked before they are used; an image that contradict
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tidemark.engine.base.column_buffers import NO_BYTES, build_variable
 from tidemark.engine.base.errors import LimitExceeded, PageDamaged, SchemaInvalid
+from tidemark.engine.base.words_layout import WORD_BYTES, words_for
 from tidemark.engine.rows import columns_kernels as fixed_kernels
 from tidemark.engine.rows import disk_columns_kernels as disk_kernels
 from tidemark.engine.rows import var_columns_kernels as var_kernels
-from tidemark.engine.rows.column_buffers import NO_BYTES, build_fixed, build_variable
 from tidemark.engine.rows.columnar import check_status
 from tidemark.engine.rows.row_format import RowFormat, Words
 from tidemark.engine.rows.row_part import var_default
-from tidemark.engine.schema.added_columns import is_plain, pad_rows
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import as_names
-from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
 from tidemark.engine.schema.row_shape import FIXED, KEY, VAR, PartLayout, Place
-from tidemark.engine.schema.types import Boolean, Decimal, Enum
-from tidemark.engine.schema.types_text import Binary, Char
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -138,18 +134,9 @@ def _decode_part(
 
 def _disk_starts(row_format: RowFormat, layout: PartLayout, images: Words, positions: Words, count: int) -> Words:
     starts = np.empty(count, np.int64)
-    status = disk_kernels.find_disk_parts(
-        starts,
-        images,
-        positions,
-        row_format.fixed_words,
-        int(row_format.has_var),
-        layout.fixed_words,
-        int(layout.has_var),
-        count,
-    )
-    if status < 0:
-        raise _damaged(row_format)
+    memory = (row_format.fixed_words, int(row_format.has_var))
+    disk = (layout.fixed_words, int(layout.has_var))
+    _sound(row_format, disk_kernels.find_disk_parts(starts, images, positions, *memory, *disk, count))
     return starts
 
 
@@ -167,8 +154,7 @@ def fixed_images(
         return images[: count * offsets_or_stride]
     compact = np.empty(count * layout.fixed_words, np.int64)
     positions = _positions(offsets_or_stride, count)
-    if var_kernels.collect_fixed(compact, images, positions, layout.fixed_words, count) < 0:
-        raise _damaged(row_format)
+    _sound(row_format, var_kernels.collect_fixed(compact, images, positions, layout.fixed_words, count))
     return compact
 
 
@@ -177,15 +163,22 @@ def _damaged(row_format: RowFormat) -> PageDamaged:
     return PageDamaged(f"{table}: the lengths in a row contradict each other; run `tidemark check`", table=table)
 
 
+def _sound(row_format: RowFormat, status: int) -> int:
+    """Return the status of a kernel. Raises: PageDamaged if the kernel met lengths that contradict each other."""
+    if status < 0:
+        raise _damaged(row_format)
+    return status
+
+
 # --- fixed columns --------------------------------------------------------------------------------
 def _decode_fixed(arrays: dict[int, Any], images: Words, stride: int, places: Sequence[Place], count: int) -> None:
     gathered: dict[int, NDArray[Any]] = {}
     calls = []
     for place in places:
-        if isinstance(place.column.type, Char):
+        if place.column.type.is_varying:
             continue
         width = place.width
-        if place.is_key and not isinstance(place.column.type, Binary):
+        if place.is_key and place.column.type.value_class != "BYTES":
             width = words_for(width) * WORD_BYTES
         unit = (place.offset | width | WORD_BYTES) & -(place.offset | width | WORD_BYTES)
         gather, dtype = _GATHER[unit]
@@ -207,7 +200,7 @@ def _decode_fixed(arrays: dict[int, Any], images: Words, stride: int, places: Se
                 bitmap, octets, place.null_offset, place.null_mask, stride * WORD_BYTES, count
             )
             check_status(nulls)
-        if isinstance(place.column.type, Char):
+        if place.column.type.is_varying:
             arrays[place.position] = _decode_char(octets, stride * WORD_BYTES, place, count, bitmap, nulls)
         else:
             arrays[place.position] = arrow_of(gathered[place.position], place.column, count, bitmap, nulls)
@@ -231,35 +224,20 @@ def _check_column_size(column: Column, total: int) -> None:
 
 def arrow_of(values: NDArray[Any], column: Column, count: int, bitmap: Any, nulls: int) -> Any:
     """Return gathered units (8 bytes wide in keys) as an Arrow array of the column's type."""
-    import pyarrow as pa
+    try:
+        return column.type.array_of(values, count, bitmap, nulls)
+    except PageDamaged as error:
+        raise _of_column(error, column) from error
 
-    kind = column.type
-    target = kind.arrow_type()
-    if isinstance(kind, Boolean):
-        return build_fixed(target, count, np.packbits(values != 0, bitorder="little"), bitmap, nulls)
-    if isinstance(kind, Enum):
-        places = values.astype(np.int32) if values.dtype.itemsize == 8 else values.view(np.uint16).astype(np.int32)
-        if count and not 0 <= int(places.min()) <= int(places.max()) < len(kind.members):
-            raise PageDamaged(f"column {column.name} holds a number beyond its Enum; run `tidemark check`")
-        indices = build_fixed(pa.int32(), count, places, bitmap, nulls)
-        return pa.DictionaryArray.from_arrays(indices, pa.array(kind.members, pa.string()), safe=False)
-    if isinstance(kind, Decimal) and kind.width == 8:
-        words = np.empty((count, 2), np.int64)
-        words[:, 0] = values
-        words[:, 1] = values >> 63
-        values = words.reshape(-1)
-    elif kind.width < WORD_BYTES and values.nbytes == count * WORD_BYTES:
-        # In a key's word, the low bytes are the value.
-        values = values.astype(f"i{kind.width}") if kind.width in (1, 2, 4) and not isinstance(kind, Binary) else values
-    return build_fixed(target, count, values, bitmap, nulls)
+
+def _of_column(error: PageDamaged, column: Column) -> PageDamaged:
+    return PageDamaged(f"column {column.name} {error.message}")
 
 
 # --- keys and var columns ---------------------------------------------------------------------------
 def _decode_keys(arrays: dict[int, Any], row_format: RowFormat, images: Words, positions: Words, count: int) -> None:
     offsets = np.zeros(count + 1, np.int64)
-    total = var_kernels.measure_keys(offsets, images, positions, row_format.fixed_words, count)
-    if total < 0:
-        raise _damaged(row_format)
+    total = _sound(row_format, var_kernels.measure_keys(offsets, images, positions, row_format.fixed_words, count))
     keys = np.empty(total, np.int64)
     check_status(var_kernels.copy_keys(keys, offsets, images, positions, row_format.fixed_words, count))
     cursor = offsets[:count].copy()
@@ -267,9 +245,7 @@ def _decode_keys(arrays: dict[int, Any], row_format: RowFormat, images: Words, p
         kind = place.column.type
         if kind.is_var:
             ends = np.zeros(count + 1, np.int64)
-            size = var_kernels.measure_key_bytes(ends, cursor, keys, count)
-            if size < 0:
-                raise _damaged(row_format)
+            size = _sound(row_format, var_kernels.measure_key_bytes(ends, cursor, keys, count))
             _check_column_size(place.column, size)
             data = np.empty(size, np.uint8)
             check_status(var_kernels.walk_key_bytes(data, cursor, ends, keys.view(np.uint8), count))
@@ -277,8 +253,7 @@ def _decode_keys(arrays: dict[int, Any], row_format: RowFormat, images: Words, p
             continue
         units = words_for(kind.width)
         words = np.empty(count * units, np.int64)
-        if var_kernels.walk_key_words(words, cursor, keys, units, count) < 0:
-            raise _damaged(row_format)
+        _sound(row_format, var_kernels.walk_key_words(words, cursor, keys, units, count))
         piece = Place(place.position, place.column, FIXED, True, offset=0, width=kind.width)
         _decode_fixed(arrays, words, units, [piece], count)
 
@@ -288,78 +263,35 @@ def _decode_var(
 ) -> Any:
     column = place.column
     held = var_default(place)
-    absent = held is None
-    default = NO_BYTES if held is None else np.frombuffer(held, np.uint8)
+    default, room = (NO_BYTES, -1) if held is None else (np.frombuffer(held, np.uint8), len(held))
     ends = np.zeros(count + 1, np.int64)
     bitmap = np.zeros((count + 7) // 8, np.uint8)
     words = layout.fixed_words
-    nulls = var_kernels.measure_var_column(
-        ends, bitmap, images, positions, words, place.ordinal, -1 if absent else len(default), count
-    )
-    if nulls < 0:
-        raise _damaged(row_format)
+    nulls = var_kernels.measure_var_column(ends, bitmap, images, positions, words, place.ordinal, room, count)
+    _sound(row_format, nulls)
     _check_column_size(column, int(ends[count]))
     data = np.empty(int(ends[count]), np.uint8)
     status = var_kernels.copy_var_column(
         data, ends, images, images.view(np.uint8), positions, default, words, place.ordinal, count
     )
     check_status(status)
-    if is_plain(column.type):
-        return build_variable(column.type.arrow_type(), count, ends, data, bitmap, nulls)
-    return _decode_added(row_format, column, data, ends, bitmap, nulls)
-
-
-def _decode_added(
-    row_format: RowFormat, column: Column, data: NDArray[np.uint8], ends: Words, bitmap: Any, nulls: int
-) -> Any:
-    """Return an added column of fixed size from its bytes in var parts."""
-    kind, count = column.type, ends.size - 1
-    width = kind.width
-    sizes = np.diff(ends)
-    valid = np.unpackbits(bitmap, count=count, bitorder="little") != 0
-    if isinstance(kind, Binary):
-        if count and int(sizes.max()) > width:
-            raise _damaged(row_format)
-        return build_fixed(kind.arrow_type(), count, pad_rows(data, ends, width).reshape(-1), bitmap, nulls)
-    if not np.array_equal(sizes, valid * width):
+    try:
+        array = column.type.column_from_var(data, ends, bitmap, nulls)
+    except PageDamaged as error:
+        raise _of_column(error, column) from error
+    if array is None:
         raise _damaged(row_format)
-    unit = min(width, WORD_BYTES)
-    values = np.zeros((count, width // unit), f"i{unit}")
-    values[valid] = data.view(f"i{unit}").reshape(-1, width // unit)
-    return arrow_of(values.reshape(-1), column, count, bitmap, nulls)
+    return array
 
 
 # --- other forms --------------------------------------------------------------------------------------
-def python_values(array: pa.Array) -> list[Any]:
-    """Return what `array.to_pylist()` returns, with times in `datetime.UTC`.
-
-    Where `to_pylist` makes an Arrow scalar for each value, this takes a sixtieth to a fourth of its time.
-    Raises: PageDamaged if bytes of a text are not UTF-8.
-    """
-    import pyarrow as pa
-
-    kind = array.type
-    if pa.types.is_dictionary(kind):
-        members = array.dictionary.to_pylist()
-        return [None if place is None else members[place] for place in array.indices.to_pylist()]
-    if pa.types.is_date(kind):
-        return array.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
-    if pa.types.is_timestamp(kind):
-        found = array.to_numpy(zero_copy_only=False).tolist()
-        if kind.tz is None:
-            return found  # type: ignore[no-any-return]
-        return [None if each is None else each.replace(tzinfo=datetime.UTC) for each in found]
-    if pa.types.is_fixed_size_binary(kind):
-        width = kind.byte_width
-        values: list[Any] = np.frombuffer(array.buffers()[1], f"V{width}", len(array), array.offset * width).tolist()
-        if array.null_count:
-            valid = array.is_valid().to_pylist()
-            values = [each if is_valid else None for each, is_valid in zip(values, valid, strict=True)]
-        return values
-    try:
-        return array.to_pylist()  # type: ignore[no-any-return]
-    except UnicodeDecodeError as error:
-        raise PageDamaged("a row holds bytes that are not a value of its column; run `tidemark check`") from error
+def python_columns(batch: pa.RecordBatch | pa.Table, definition: TableDefinition) -> list[list[Any]]:
+    """Return the Python values of each column, hidden ones too. Raises: PageDamaged if bytes are not a value."""
+    kinds = {column.name: column.type for column in definition.columns}
+    return [
+        kinds[name].values_of(held) if name in kinds else held.to_pylist()
+        for name, held in zip(batch.schema.names, batch.columns, strict=True)
+    ]
 
 
 def to_pandas(table: pa.Table | pa.RecordBatch) -> Any:
@@ -417,10 +349,13 @@ def to_numpy(table: pa.Table | pa.RecordBatch, definition: TableDefinition) -> N
     for name in table.schema.names:
         held = table.column(name)
         column = known.get(name)
-        dtype: Any = np.dtype(np.int64) if column is None else _numpy_dtype(column)
+        code = "i8" if column is None else "O" if column.nullable else column.type.numpy
+        dtype: Any = np.dtype(code)
         fields.append((name, dtype))
         if dtype.kind == "O":
-            values.append(np.array([*held.to_pylist(), None], dtype=object)[:-1])
+            kind = known[name].type
+            found = [value for each in _chunks(held) for value in kind.values_of(each)]
+            values.append(np.array([*found, None], dtype=object)[:-1])
         elif dtype.kind == "V":
             values.append(np.concatenate([np.zeros(0, dtype), *[_octets(each, dtype) for each in _chunks(held)]]))
         else:
@@ -439,15 +374,3 @@ def _chunks(held: Any) -> list[Any]:
 def _octets(array: pa.Array, dtype: Any) -> NDArray[Any]:
     """Return the values of an array of fixed size without NULL."""
     return np.frombuffer(array.buffers()[1], dtype, len(array), array.offset * dtype.itemsize)
-
-
-def _numpy_dtype(column: Column) -> Any:
-    kind = column.type
-    if column.nullable:
-        return np.dtype(object)
-    if isinstance(kind, Binary):
-        return np.dtype(f"V{kind.length}")
-    names = {"Date": "datetime64[D]", "DateTime": "datetime64[us]", "Timestamp": "datetime64[us]", "Bool": "?"}
-    if repr(kind) in names:
-        return np.dtype(names[repr(kind)])
-    return np.dtype(kind.arrow_type().to_pandas_dtype()) if kind.direct in (int, float) else np.dtype(object)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tidemark.engine.rows.column_buffers import NO_WORDS
+from tidemark.engine.base.column_buffers import NO_WORDS
 from tidemark.engine.rows.column_input import Batch
 from tidemark.engine.rows.column_output import decode_rows, fixed_images
 from tidemark.engine.rows.column_values import conform
-from tidemark.engine.rows.columnar import EncodedRows, encode_arrays, given, stamp_nulls, write_fixed
+from tidemark.engine.rows.columnar import EncodedKeys, EncodedRows, encode_arrays, given, stamp_nulls, write_fixed
 from tidemark.engine.rows.row_format import RowFormat, Words
 from tidemark.engine.schema.row_layout import DISK_REFERENCE_WORDS
 
@@ -53,7 +53,7 @@ def encode_columns_patch(
         stride = layout.fixed_words
         if row_format.has_disk:
             result[stride - DISK_REFERENCE_WORDS :: stride] = 0
-        return EncodedRows(result, stride, NO_WORDS, result, stride, layout.key_words, NO_WORDS, count)
+        return EncodedRows(result, stride, NO_WORDS, EncodedKeys(result, stride, layout.key_words, NO_WORDS, count))
     kept = [place for place in layout.places if place.position not in arrays and (with_disk or not place.is_disk)]
     old = decode_rows(row_format, images, offsets_or_stride, count, [place.column.name for place in kept])
     for place, array in zip(kept, old.columns, strict=True):

@@ -6,37 +6,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tidemark.engine.base.words_layout import WORD_BYTES, words_for
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.rows.row_part import var_default
-from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
 from tidemark.engine.schema.row_shape import FIXED, KEY, Place, RowLayout
-from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
-from tidemark.engine.schema.types_calendar import Calendar
-from tidemark.engine.schema.types_text import Binary
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
-    from tidemark.engine.schema.types_base import ColumnType
-
-_LONG_BITS = 64
+    from tidemark.engine.types import ColumnType
 
 
 def column_class(kind: ColumnType) -> int:
     """Return the CLASS_ constant by which kernels read values of a type."""
-    if isinstance(kind, Integer):
-        if kind.signed:
-            return c.CLASS_SIGNED
-        return c.CLASS_WIDE_UNSIGNED if kind.bits == _LONG_BITS else c.CLASS_UNSIGNED
-    if isinstance(kind, Floating):
-        return c.CLASS_FLOAT64 if kind.bits == _LONG_BITS else c.CLASS_FLOAT32
-    if isinstance(kind, Decimal):
-        return c.CLASS_SIGNED if kind.width == WORD_BYTES else c.CLASS_WIDE
-    if isinstance(kind, (Boolean, Enum)):
-        return c.CLASS_UNSIGNED
-    return c.CLASS_SIGNED if isinstance(kind, Calendar) else c.CLASS_BYTES
+    return getattr(c, f"CLASS_{kind.value_class}")  # type: ignore[no-any-return]
 
 
 def _part(place: Place) -> int:
@@ -49,7 +34,7 @@ def _part(place: Place) -> int:
 
 def _var_mask(place: Place) -> int:
     mask = c.VAR_NULLABLE if place.column.nullable else 0
-    return mask | c.VAR_PADDED if isinstance(place.column.type, Binary) else mask
+    return mask | c.VAR_PADDED if place.column.type.is_padded else mask
 
 
 def _key_path(layout: RowLayout, ordinal: int) -> bytes:

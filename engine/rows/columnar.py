@@ -14,25 +14,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tidemark.engine.base import limits
+from tidemark.engine.base.column_buffers import NO_BYTES, NO_WORDS, validity, variable
 from tidemark.engine.base.errors import InvariantBroken, NotNullViolation, RowTooLarge, TypeMismatch
+from tidemark.engine.base.words_layout import WORD_BYTES, words_for
 from tidemark.engine.rows import columns_kernels as fixed_kernels
 from tidemark.engine.rows import disk_columns_kernels as disk_kernels
 from tidemark.engine.rows import var_columns_kernels as var_kernels
-from tidemark.engine.rows.column_buffers import NO_BYTES, NO_WORDS, primitive, validity, variable
 from tidemark.engine.rows.column_input import Batch
-from tidemark.engine.rows.column_values import conform, from_python, input_type
+from tidemark.engine.rows.column_values import conform, from_python
 from tidemark.engine.rows.row_format import RowFormat, Words, located
-from tidemark.engine.schema.added_columns import is_plain, pad_rows, strip_rows
 from tidemark.engine.schema.column import ABSENT
-from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
 from tidemark.engine.schema.row_shape import FIXED, PartLayout, Place
-from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
-from tidemark.engine.schema.types_base import shown
-from tidemark.engine.schema.types_calendar import Calendar
-from tidemark.engine.schema.types_text import Binary
+from tidemark.engine.types.base import Octets, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -61,6 +56,13 @@ class EncodedKeys:
     key_offsets: Words
     count: int
 
+    def dense(self) -> EncodedKeys:
+        """Return the keys with no other words between them, as kernels that look rows up take them."""
+        if self.key_offsets.size or self.key_stride == self.key_words:
+            return self
+        words = np.ascontiguousarray(self.keys.reshape(self.count, self.key_stride)[:, : self.key_words]).ravel()
+        return EncodedKeys(words, self.key_words, self.key_words, NO_WORDS, self.count)
+
     def take(self, places: Words) -> EncodedKeys:
         """Return the keys at `places`, which ascend."""
         if places.size == self.count:
@@ -76,7 +78,7 @@ class EncodedKeys:
 
 @dataclass(frozen=True)
 class EncodedRows:
-    """Row images of a batch and their canonical keys (as in `EncodedKeys`).
+    """Row images of a batch and their canonical keys.
 
     Fixed size: image i starts at word i × `stride_words`, and `offsets` is empty. Otherwise `stride_words` is 0 and
     `offsets` (count + 1, int64) are word positions in `images`.
@@ -85,11 +87,12 @@ class EncodedRows:
     images: Words
     stride_words: int
     offsets: Words
-    keys: Words
-    key_stride: int
-    key_words: int
-    key_offsets: Words
-    count: int
+    keys: EncodedKeys
+
+    @property
+    def count(self) -> int:
+        """The number of rows."""
+        return self.keys.count
 
     def starts(self) -> Words:
         """Return the word position of each image."""
@@ -152,10 +155,11 @@ def _conformed(row_format: RowFormat, batch: pa.RecordBatch, first_row: int) -> 
         if array is None:
             if column.missing is ABSENT:
                 raise located(NotNullViolation("has no default and must be given"), table, column.name, None)
-            kind = input_type(column)
+            kind = column.type.input_type()
             array = pa.nulls(batch.num_rows, kind)
             if column.missing is not None:
-                array = pa.repeat(pa.scalar(column.missing, kind), batch.num_rows)
+                missing = column.type.input_value(column.type.stored(column.missing))
+                array = pa.repeat(pa.scalar(missing, kind), batch.num_rows)
         arrays[place.position] = conform(array, column, table, first_row, place.is_key)
     return arrays
 
@@ -171,16 +175,16 @@ def encode_arrays(
     keys = EncodedKeys(fixed, layout.fixed_words, layout.key_words, NO_WORDS, count)
     if layout.key_in_var:
         key_arrays = [arrays[place.position] for place in layout.key_places]
-        keys = _variable_keys([place.column for place in layout.key_places], key_arrays, count)
+        keys = _variable_keys(row_format.key_columns, key_arrays, count)
     images, stride, offsets = fixed, layout.fixed_words, NO_WORDS
     if layout.has_var:
-        images, offsets = _encode_var(row_format, layout, arrays, fixed, keys, count, first_row)
+        images, offsets = _encode_var(row_format, layout, arrays, fixed, keys, first_row)
         stride = 0
     if layout.disk is not None and with_disk:
         memory_offsets = offsets if layout.has_var else _every(layout.fixed_words, count)
         images, offsets = _join_disk(row_format, layout.disk, arrays, images, memory_offsets, count, first_row)
         stride = 0
-    return EncodedRows(images, stride, offsets, keys.keys, keys.key_stride, keys.key_words, keys.key_offsets, count)
+    return EncodedRows(images, stride, offsets, keys)
 
 
 def _fixed_part(layout: PartLayout, arrays: Mapping[int, pa.Array], count: int) -> Words:
@@ -211,7 +215,7 @@ def _join_disk(
     disk_offsets = _every(layout.fixed_words, count)
     if layout.has_var:
         no_keys = EncodedKeys(NO_WORDS, 0, 0, NO_WORDS, count)
-        disk, disk_offsets = _encode_var(row_format, layout, arrays, disk, no_keys, count, first_row)
+        disk, disk_offsets = _encode_var(row_format, layout, arrays, disk, no_keys, first_row)
     offsets = memory_offsets + disk_offsets
     images = np.empty(int(offsets[count]), np.int64)
     check_status(disk_kernels.join_parts(images, offsets, memory, memory_offsets, disk, disk_offsets, count))
@@ -219,46 +223,16 @@ def _join_disk(
 
 
 # --- fixed columns --------------------------------------------------------------------------------
-def _numbers(array: pa.Array, kind: Any, is_key: bool) -> NDArray[Any] | None:
-    """Return stored values as a flat array of their stored width; None for values of varying length."""
-    import pyarrow as pa
-
-    values: NDArray[Any]
-    if isinstance(kind, Integer):
-        values = primitive(array, f"{'i' if kind.signed else 'u'}{kind.width}")
-    elif isinstance(kind, Floating):
-        values = primitive(array, f"f{kind.width}")
-        if is_key:
-            # -0.0 + 0.0 is 0.0: equal keys have equal words.
-            values = (values + values.dtype.type(0)).view(np.int64 if kind.bits == 64 else np.uint32)
-    elif isinstance(kind, Decimal):
-        values = primitive(array, np.int64, 2)
-        return np.ascontiguousarray(values[::2]) if kind.width == 8 else values
-    elif isinstance(kind, Boolean):
-        values = primitive(array.cast(pa.uint8()), np.uint8)
-    elif isinstance(kind, Calendar):
-        values = primitive(array, np.int32 if kind.width == 4 else np.int64)
-    elif isinstance(kind, Enum):
-        values = primitive(array, np.int32).astype(np.uint16)
-    elif isinstance(kind, Binary) and pa.types.is_fixed_size_binary(array.type):
-        return primitive(array, np.uint8, kind.length)
-    else:
-        return None
-    if is_key:
-        return values.view(np.int64) if values.dtype.itemsize == 8 else values.astype(np.int64)
-    return values
-
-
 def write_fixed(image: Words, stride_words: int, places: Sequence[tuple[Place, pa.Array]], count: int) -> None:
     """Scatter columns into strided images, a block of rows at a time."""
     calls = []
     for place, array in places:
         kind = place.column.type
-        source = _numbers(array, kind, place.is_key)
+        source = kind.key_numbers(array) if place.is_key else kind.numbers(array)
         if source is None:
             # The bytes under a NULL may be longer than the column.
             if array.null_count:
-                array = array.fill_null(b"" if isinstance(kind, Binary) else "")
+                array = array.fill_null("" if kind.is_text else b"")
             data, offsets = variable(array)
             status = fixed_kernels.scatter_padded(
                 image.view(np.uint8), data, offsets, place.offset, stride_words * WORD_BYTES, place.width, count
@@ -268,21 +242,13 @@ def write_fixed(image: Words, stride_words: int, places: Sequence[tuple[Place, p
         width = source.dtype.itemsize if count == 0 else source.nbytes // count
         unit = (place.offset | width | WORD_BYTES) & -(place.offset | width | WORD_BYTES)
         scatter, dtype = _SCATTER[unit]
-        calls.append(
-            (
-                scatter,
-                image.view(dtype),
-                source.view(dtype),
-                place.offset // unit,
-                stride_words * WORD_BYTES // unit,
-                width // unit,
-            )
-        )
+        first, step = place.offset // unit, stride_words * WORD_BYTES // unit
+        calls.append((scatter, image.view(dtype), source.view(dtype), first, step, width // unit))
     block = max(1, _BLOCK_WORDS // max(1, stride_words))
     for begin in range(0, count, block):
         size = min(block, count - begin)
-        for scatter, target, source, first, stride, units in calls:
-            check_status(scatter(target, source, first, stride, units, begin, size))
+        for scatter, target, source, first, step, units in calls:
+            check_status(scatter(target, source, first, step, units, begin, size))
 
 
 def stamp_nulls(image: Words, stride_words: int, place: Place, array: pa.Array, count: int) -> None:
@@ -394,29 +360,14 @@ def _one_key_column(values: Any, column: Any, table: str, first_row: int) -> Any
 
 
 # --- var parts ------------------------------------------------------------------------------------
-def _var_validity(place: Place, arrays: Mapping[int, pa.Array], count: int) -> tuple[NDArray[np.uint8], int]:
-    if place.is_dropped:
-        return np.zeros((count + 7) // 8, np.uint8), 0
-    return validity(arrays[place.position])
-
-
-def _var_bytes(place: Place, arrays: Mapping[int, pa.Array], count: int) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    """Return the bytes and ends (count + 1) of a column of the var part, including added columns of any type and
-    dropped columns.
+def _var_column(place: Place, arrays: Mapping[int, pa.Array], count: int) -> tuple[Octets, Words, Octets, int]:
+    """Return bytes, ends (count + 1), validity and its first bit of a column of the var part, including added columns
+    of any type and dropped columns.
     """
     if place.is_dropped:
-        return NO_BYTES, np.zeros(count + 1, np.int64)
-    kind, array = place.column.type, arrays[place.position]
-    if is_plain(kind):
-        return variable(array)
-    numbers = _numbers(array, kind, False)
-    if isinstance(kind, Binary):
-        if numbers is None:
-            return strip_rows(pad_rows(*variable(array.fill_null(b"")), kind.length))
-        return strip_rows(numbers.reshape(count, kind.length))
-    if numbers is None:
-        raise InvariantBroken(f"{kind!r} has no bytes of fixed size; report this")
-    return np.ascontiguousarray(numbers).view(np.uint8), np.arange(count + 1, dtype=np.int64) * kind.width
+        return NO_BYTES, np.zeros(count + 1, np.int64), np.zeros((count + 7) // 8, np.uint8), 0
+    array = arrays[place.position]
+    return (*place.column.type.column_to_var(array), *validity(array))
 
 
 def _encode_var(
@@ -425,13 +376,12 @@ def _encode_var(
     arrays: Mapping[int, pa.Array],
     fixed: Words,
     keys: EncodedKeys,
-    count: int,
     first_row: int,
 ) -> tuple[Words, Words]:
-    columns = [(place, *_var_bytes(place, arrays, count)) for place in layout.var_places]
-    nulls = [_var_validity(place, arrays, count) for place in layout.var_places]
+    count = keys.count
+    columns = [_var_column(place, arrays, count) for place in layout.var_places]
     totals = np.zeros(count, np.int64)
-    for (_, _, ends), (bitmap, bit_offset) in zip(columns, nulls, strict=True):
+    for _, ends, bitmap, bit_offset in columns:
         if check_status(var_kernels.add_lengths(totals, ends, bitmap, bit_offset, count)) > limits.VAR_PART_BYTES_MAX:
             row = first_row + int(np.argmax(totals))
             table = row_format.definition.name
@@ -451,10 +401,7 @@ def _encode_var(
     )
     check_status(status)
     cursor = np.zeros(count, np.int64)
-    for (place, data, ends), (bitmap, bit_offset) in zip(columns, nulls, strict=True):
-        status = var_kernels.append_var_column(
-            images, images.view(np.uint8), cursor, ends_at, data, ends, bitmap, bit_offset, place.ordinal, var_count,
-            count,
-        )  # fmt: skip
-        check_status(status)
+    for ordinal, column in enumerate(columns):
+        given = (images, images.view(np.uint8), cursor, ends_at, *column, ordinal)
+        check_status(var_kernels.append_var_column(*given, var_count, count))
     return images, offsets

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tidemark.engine.base.errors import NoSuchColumn
 from tidemark.engine.schema.names import alternatives
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.types.base import shown
 
 CLASSES_KEPT = 256  # making a class takes longer than a small scan
 # The C descriptor that a named tuple has for each field, created from (position, docstring).

@@ -10,11 +10,10 @@ Only a row that it refuses is checked value by value, to name the invalid value.
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,18 +27,18 @@ from tidemark.engine.base.errors import (
     RowTooLarge,
     TypeMismatch,
 )
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_part import Changes, RowPart, image_words, key_pieces
 from tidemark.engine.rows.row_var import disk_part_words, split_var_part, unexpected_var_words, var_part_words
-from tidemark.engine.schema.added_columns import to_var
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import as_names, no_such_column
-from tidemark.engine.schema.row_layout import DISK_REFERENCE_WORDS, WORD_BYTES
+from tidemark.engine.schema.row_layout import DISK_REFERENCE_WORDS
 from tidemark.engine.schema.row_shape import FIXED, VAR, RowLayout, compute_layout
-from tidemark.engine.schema.types import Floating, Integer
-from tidemark.engine.schema.types_base import counted, shown
+from tidemark.engine.types.base import counted, shown
 
+E = TypeVar("E", bound=Rejected)
 Words = NDArray[np.int64]
 _INT64 = np.dtype(np.int64)
 _WORD = struct.Struct("<q")
@@ -50,7 +49,7 @@ FEW_ROWS = 16
 FEW_DIRECT_ROWS = 256
 
 
-def located(error: Rejected, table: str, column: str, row: int | None) -> Rejected:
+def located(error: E, table: str, column: str, row: int | None) -> E:
     """Return the same error with table, column and row added."""
     where = f"{table}.{column}" if row is None else f"{table}.{column} in row {row}"
     return type(error)(f"{where} {error.message}", table=table, column=column, row=row)
@@ -82,9 +81,7 @@ class RowFormat:
         self._places = len(definition.physical)
         self.key_columns = tuple(place.column for place in self.layout.key_places)
         key_type = self.key_columns[0].type
-        self.single_int_key = (
-            len(self.key_columns) == 1 and isinstance(key_type, Integer) and (key_type.signed or key_type.bits < 64)
-        )
+        self.single_int_key = len(self.key_columns) == 1 and key_type.direct is int and key_type.key_code == "q"
         self.Row: Any = row_class(self.names)
         # By columns: how kernels make rows (`engine/point/plan.py`) and columns (`engine/queries/key_columns.py`).
         self.plans: dict[tuple[str, ...], Any] = {}
@@ -112,10 +109,8 @@ class RowFormat:
             if place.is_key or place.null_mask or place.is_dropped:
                 continue
             pack = self.memory.packers[place.position].pack_into
-            if isinstance(kind, Integer):
-                self._quick[place.column.name] = (int, kind.minimum, kind.maximum, place.offset, pack)
-            elif isinstance(kind, Floating) and kind.bits == 64:
-                self._quick[place.column.name] = (float, -math.inf, math.inf, place.offset, pack)
+            if kind.direct is not None and kind.direct_range is not None:
+                self._quick[place.column.name] = (kind.direct, *kind.direct_range, place.offset, pack)
 
     def _prepare_direct(self) -> None:
         """Decide whether whole rows can go through one struct call."""
@@ -126,7 +121,7 @@ class RowFormat:
         self._direct_ranges: list[tuple[int, int, int]] = []
         self._to_layout: Callable[[Any], Any] | None = None if order == sorted(order) else itemgetter(*order)
         direct = all(
-            place.column.type.direct is not None and not (place.is_key and isinstance(place.column.type, Floating))
+            place.column.type.direct is not None and (place.column.type.is_canonical or not place.is_key)
             for place in layout.places
         )
         if direct and not layout.has_var and not self.has_disk and not layout.dropped:
@@ -136,9 +131,10 @@ class RowFormat:
             ]
             # In a key an integer takes a word, which struct fills with more than the column holds.
             self._direct_ranges = [
-                (place.position, kind.minimum, kind.maximum)
+                (place.position, *bounds)
                 for place in layout.places
-                if place.is_key and isinstance(kind := place.column.type, Integer) and kind.bits < 64
+                if place.is_key and (kind := place.column.type).direct is int and kind.width < WORD_BYTES
+                if (bounds := kind.stored_range) is not None
             ]
         self._is_judged = bool(self._direct_lengths or self._direct_ranges)
 
@@ -147,8 +143,8 @@ class RowFormat:
         self._key_packers = [
             None if column.type.is_var else struct.Struct("<" + column.type.key_code) for column in self.key_columns
         ]
-        single = self.key_columns[0].type
-        self._key_range = (single.minimum, single.maximum) if isinstance(single, Integer) else (0, -1)
+        bounds = self.key_columns[0].type.stored_range if self.single_int_key else None
+        self._key_range = bounds or (0, -1)
 
     def _prepare_missing(self) -> None:
         self._missing = [column.missing for column in self.definition.columns]
@@ -453,7 +449,7 @@ class RowFormat:
                 target, part = result.disk or Changes(), self.disk
                 result.disk = target
             if place.part == VAR:
-                target.var[place.ordinal] = None if stored is None else to_var(place.column.type, stored)
+                target.var[place.ordinal] = None if stored is None else place.column.type.to_var(stored)
                 continue
             if place.null_mask:
                 target.nulls.append((place.null_offset, place.null_mask, stored is None))
@@ -505,9 +501,7 @@ class RowFormat:
 
     def _null_refused(self, name: str, row: int | None, absent: bool = False) -> NotNullViolation:
         message = "has no default and must be given" if absent else "is not nullable, got None"
-        error = located(NotNullViolation(message), self.definition.name, name, row)
-        assert isinstance(error, NotNullViolation)
-        return error
+        return located(NotNullViolation(message), self.definition.name, name, row)
 
     def _wrong_count(self, values: Sequence[Any], row: int | None) -> TypeMismatch:
         table = self.definition.name

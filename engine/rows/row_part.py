@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tidemark.engine.base.errors import PageDamaged
+from tidemark.engine.base.words_layout import WORD_BYTES, words_for
 from tidemark.engine.rows.row_var import (
     VarPart,
     build_var_part,
@@ -20,9 +21,8 @@ from tidemark.engine.rows.row_var import (
     unexpected_var_words,
     var_part_words,
 )
-from tidemark.engine.schema.added_columns import from_var, is_plain, to_var
 from tidemark.engine.schema.column import ABSENT
-from tidemark.engine.schema.row_layout import DISK_HEADER_WORDS, WORD_BYTES, disk_header, words_for
+from tidemark.engine.schema.row_layout import DISK_HEADER_WORDS, disk_header
 from tidemark.engine.schema.row_shape import PartLayout, Place, RowLayout
 
 _BYTE = struct.Struct("<B")
@@ -61,7 +61,7 @@ def _code(place: Place) -> str:
 def var_default(place: Place) -> bytes | None:
     """Return the bytes of a var column for rows whose var part lacks it: its default, None for NULL."""
     default, kind = place.column.when_absent, place.column.type
-    return None if default is None or default is ABSENT else to_var(kind, kind.stored(default))
+    return None if default is None or default is ABSENT else kind.to_var(kind.stored(default))
 
 
 class RowPart:
@@ -84,7 +84,7 @@ class RowPart:
         self.zeros = {position: each.unpack(bytes(each.size))[0] for position, each in self.packers.items()}
         self.var_defaults = [var_default(place) for place in layout.var_places]
         # Added columns whose stored values are not bytes.
-        self._converted = [place for place in layout.var_places if not is_plain(place.column.type)]
+        self._converted = [place for place in layout.var_places if not place.column.type.is_varying]
 
     def pack(self, stored: Sequence[Any], key: bytes = b"") -> bytearray:
         """Return the bytes of the part; `key` goes into its var part before the columns. Raises: RowTooLarge."""
@@ -106,7 +106,7 @@ class RowPart:
             values = [None if place.is_dropped else stored[place.position] for place in layout.var_places]
             for place in self._converted:
                 value = values[place.ordinal]
-                values[place.ordinal] = None if value is None else to_var(place.column.type, value)
+                values[place.ordinal] = None if value is None else place.column.type.to_var(value)
             buffer += build_var_part(key, values)
         if self.is_disk:
             _WORD.pack_into(buffer, 0, disk_header(len(buffer) // WORD_BYTES))
@@ -128,7 +128,7 @@ class RowPart:
         padded = self._padded(part.values)
         for place in self._converted:
             value = padded[place.ordinal]
-            padded[place.ordinal] = None if value is None else from_var(place.column.type, value)
+            padded[place.ordinal] = None if value is None else place.column.type.from_var(value)
         for place, value in zip(self.layout.var_places, padded, strict=False):
             values[place.position] = value
 

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import PageDamaged, RowTooLarge
+from tidemark.engine.base.words_layout import WORD_BYTES, words_for
 from tidemark.engine.schema.row_layout import (
     VAR_COUNT_MASK,
     VAR_COUNT_SHIFT,
@@ -23,10 +24,8 @@ from tidemark.engine.schema.row_layout import (
     VAR_KEY_WORDS_SHIFT,
     VAR_NULL_BIT,
     VAR_WORDS_MASK,
-    WORD_BYTES,
     disk_header,
     var_header,
-    words_for,
 )
 
 _WORD = struct.Struct("<q")

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.rows import values_layout as v
-from tidemark.engine.schema.row_layout import DISK_REFERENCE_WORDS, WORD_BYTES
+from tidemark.engine.schema.row_layout import DISK_REFERENCE_WORDS
 from tidemark.engine.schema.row_shape import FIXED
-from tidemark.engine.schema.types import Decimal, Floating, Integer, stored_limits
-from tidemark.engine.schema.types_text import Binary, Char, LongText, VarChar
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,15 +60,14 @@ def _tail(layout: PartLayout, fixed_words: int) -> list[int]:
 def _column(place: Place) -> list[int]:
     kind = place.column.type
     is_fixed = place.part == FIXED
-    rule, low, high = _rule(place)
     width = kind.width or kind.bytes_max
     room = kind.key_bytes_max if place.is_key else kind.width
     if place.is_key and kind.key_code in ("q", "Q"):
         width = WORD_BYTES  # sign-extended
-    if kind.is_var or (not is_fixed and isinstance(kind, (Char, Binary))):
+    if kind.value_class == "BYTES" and not is_fixed:
         room = room if place.is_key and kind.width else 0  # as long as the value
+    rule, low, high = _rule(place, width)
     may_null = place.column.nullable or place.is_dropped
-    characters = kind.length if isinstance(kind, (Char, VarChar)) else -1
     return [
         place.offset if is_fixed else 0,
         -1 if kind.is_lob else width,
@@ -81,26 +79,25 @@ def _column(place: Place) -> list[int]:
         place.null_mask if is_fixed else int(may_null and not place.is_key),
         # Rows from before it was added lack it; a column of the first version is in every row.
         int(place.column.added > 0),
-        characters,
+        kind.characters_max,
     ]
 
 
-def _rule(place: Place) -> tuple[int, int, int]:
-    """Return the rule of a column and its bounds."""
+def _rule(place: Place, width: int) -> tuple[int, int, int]:
+    """Return the rule of a column, whose values take `width` bytes, and its bounds."""
     kind = place.column.type
-    limits = stored_limits(kind)
-    if isinstance(kind, Decimal) and kind.width > WORD_BYTES:
-        most = int(10**kind.precision) - 1
-        low = most & _WORD_MASK
-        return v.RULE_WIDE, most >> 64, low - (low >> 63 << 64)
-    if isinstance(kind, Integer) and (not place.is_key or kind.bits == 8 * WORD_BYTES):
-        return v.RULE_ANY, 0, 0
+    limits = kind.stored_range
     if limits is not None:
-        return v.RULE_RANGE, *limits
-    if isinstance(kind, Floating) and place.is_key:
+        least, most = limits
+        if width > WORD_BYTES:
+            low = most & _WORD_MASK
+            return v.RULE_WIDE, most >> 64, low - (low >> 63 << 64)
+        is_any = most - least == (1 << 8 * width) - 1
+        return (v.RULE_ANY, 0, 0) if is_any else (v.RULE_RANGE, least, most)
+    if place.is_key and not kind.is_canonical:
         return v.RULE_KEY_FLOAT, 0, 0
-    if isinstance(kind, (Char, VarChar, LongText)):
+    if kind.is_text:
         return v.RULE_TEXT, 0, 0
-    if isinstance(kind, Binary) and place.part != FIXED and not place.is_key:
+    if kind.is_padded and place.part != FIXED and not place.is_key:
         return v.RULE_PADDED, 0, 0
     return v.RULE_ANY, 0, 0

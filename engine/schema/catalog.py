@@ -63,9 +63,7 @@ class Catalog:
         for value in self._values():
             words = np.frombuffer(value[: len(value) // 8 * 8], dtype=np.int64).copy()
             if not is_sealed(words, KIND_CATALOG_VALUE, words.size) or store_of(words) != self._store:
-                raise CatalogDamaged(
-                    "a value of the catalog fails its checksum; open the store for writing, which rebuilds it"
-                )
+                raise _damaged("a value of the catalog fails its checksum")
             digest = _extend_digest(digest, words)
             try:
                 check_version(words, DATA_NAME)
@@ -73,9 +71,7 @@ class Catalog:
             except (Incompatible, Rejected) as error:
                 raise CatalogDamaged(f"a value of the catalog cannot be used: {error}") from error
         if len(found) != int(header["tables"]) or digest != int(header["tables_digest"]):
-            raise CatalogDamaged(
-                "the catalog lacks a table that its seal counts; open the store for writing, which rebuilds it"
-            )
+            raise _damaged("the catalog lacks a table that its seal counts")
         return int(header["lsn"]), found
 
     def _checked_seal(self) -> Any:
@@ -98,7 +94,7 @@ class Catalog:
                 raise
             raise CatalogDamaged(f"the catalog cannot be read: {error}") from error
         if not matches:
-            raise CatalogDamaged("the catalog does not match its seal; open the store for writing, which rebuilds it")
+            raise _damaged("the catalog does not match its seal")
         return header
 
     def _read_words(self, name: str, size: int) -> Words:
@@ -106,7 +102,7 @@ class Catalog:
         file = self._files.open(name, False)
         try:
             if self._files.size(file) < size:
-                raise CatalogDamaged(f"{name} is too short; open the store for writing, which rebuilds it", file=name)
+                raise _damaged(f"{name} is too short", file=name)
             self._files.pread_into(file, 0, words.data.cast("B"))
         finally:
             self._files.close(file)
@@ -131,9 +127,7 @@ class Catalog:
             with self._environment(False) as environment, environment.begin() as view:
                 return [bytes(value) for _, value in view.cursor()]
         except lmdb.Error as error:
-            raise CatalogDamaged(
-                f"the catalog cannot be read: {error}; open the store for writing, which rebuilds it"
-            ) from error
+            raise _damaged(f"the catalog cannot be read: {error}") from error
 
     def rewrite(self, lsn: int, definitions: Sequence[TableDefinition]) -> None:
         """Rebuild the catalog from the store's definitions. Until the seal is synced, the disk holds no valid catalog.
@@ -181,6 +175,10 @@ class Catalog:
         finally:
             self._files.close(file)
         self._files.sync_directory("")
+
+
+def _damaged(what: str, **evidence: object) -> CatalogDamaged:
+    return CatalogDamaged(f"{what}; open the store for writing, which rebuilds it", **evidence)
 
 
 def _extend_digest(digest: int, words: Words) -> int:

@@ -8,9 +8,9 @@ from functools import cached_property
 from typing import Any, Final
 
 from tidemark.engine.base.errors import Rejected, SchemaInvalid
-from tidemark.engine.schema.names import check_name
-from tidemark.engine.schema.types import from_json, value_from_json, value_to_json
-from tidemark.engine.schema.types_base import ColumnType, shown
+from tidemark.engine.schema.names import check_name, no_such_column
+from tidemark.engine.types import ColumnType, from_json, value_from_json, value_to_json
+from tidemark.engine.types.base import shown
 
 MEMORY = "memory"
 DISK = "disk"
@@ -168,6 +168,13 @@ class Columns:
     def key_positions(self) -> tuple[int, ...]:
         """Positions of the key columns in `columns`, in key order."""
         return tuple(self.position(name) for name in self.primary_key)
+
+    def found(self, name: object) -> tuple[int, Column]:
+        """Return the position of a column in `columns`, and the column. Raises: NoSuchColumn."""
+        for position, column in enumerate(self.columns):
+            if column.name == name:
+                return position, column
+        raise no_such_column(self.name, name, (column.name for column in self.columns))
 
     def position(self, name: str) -> int:
         """Return the position of a column in `columns`. Raises: ValueError if there is none."""

@@ -19,7 +19,7 @@ from tidemark.engine.schema.index_definition import IndexDefinition, index_from_
 from tidemark.engine.schema.names import alternatives, check_name, qualified_name
 from tidemark.engine.schema.partition import HashPartition, Partition, partition_from_json
 from tidemark.engine.schema.row_shape import fixed_image_bytes, var_part_bytes
-from tidemark.engine.schema.types_base import is_int, shown
+from tidemark.engine.types.base import is_int, shown
 
 JSON_VERSION = 1
 ALTERED_JSON_VERSION = 2  # of tables with an added column, so that older readers refuse them

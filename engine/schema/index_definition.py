@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.schema.names import check_name, no_such_column
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.column import Column

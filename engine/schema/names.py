@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import InvalidName, NoSuchColumn, NoSuchTable, SchemaInvalid
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.types.base import shown
 
 DEFAULT_DATABASE = "main"
 SYSTEM_DATABASE = "mysql"  # as in MySQL; the replication tables have MySQL's names

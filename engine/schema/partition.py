@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import LimitExceeded, NoSuchPartition, Rejected, SchemaInvalid
 from tidemark.engine.schema.names import alternatives, check_name
-from tidemark.engine.schema.types import Decimal, Integer, value_from_json, value_to_json
-from tidemark.engine.schema.types_base import ColumnType, is_int, shown
+from tidemark.engine.types import ColumnType, value_from_json, value_to_json
+from tidemark.engine.types.base import is_int, shown
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.column import Columns
@@ -65,15 +65,6 @@ def _types_of(columns: Sequence[str], definition: Columns) -> list[ColumnType]:
 def _check_count(fragments: object) -> None:
     if not is_int(fragments) or not 1 <= fragments <= limits.FRAGMENTS_MAX:  # type: ignore[operator]
         raise SchemaInvalid(f"a table has 1 to {limits.FRAGMENTS_MAX} fragments, got {shown(fragments)}")
-
-
-def sort_key(kind: ColumnType, stored: Any) -> Any:
-    """Return a sort key for a stored value of a key column, in the order of the column's canonical words."""
-    if isinstance(stored, bytes):
-        if isinstance(kind, Decimal):
-            return int.from_bytes(stored, "little", signed=True)
-        return stored if kind.is_var else stored.rstrip(b"\0")
-    return stored
 
 
 class Partition(ABC):
@@ -195,7 +186,7 @@ class HashPartition(Partition):
         _types_of(self.columns or (), definition)
         if self.modulo is not None:
             (kind,) = _types_of((self.modulo,), definition)
-            if not isinstance(kind, Integer):
+            if kind.python is not int:
                 raise SchemaInvalid(f"table {definition.name}: modulo needs an integer column, got {kind!r}")
         return self
 
@@ -303,7 +294,12 @@ class _NamedPartition(Partition):
         ):
             raise SchemaInvalid(f"partitions are pairs of a name and its {self.BOUND}, got {shown(pairs)}")
         _check_count(len(pairs))
-        self._check_names([name for name, _ in pairs])
+        names = [name for name, _ in pairs]
+        for name in names:
+            check_name(name, "partition")
+        if len(set(names)) != len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise SchemaInvalid(f"partition {twice!r} appears twice")
         object.__setattr__(self, "partitions", tuple((str(name), self._bound(bound)) for name, bound in pairs))
         numbers = tuple(self.fragment_numbers) or tuple(range(len(pairs)))
         following = self.next_number or len(pairs)
@@ -318,14 +314,6 @@ class _NamedPartition(Partition):
                 f"a table has fragment numbers 0 to {limits.FRAGMENTS_MAX - 1}, which are never used again, and this"
                 " one has used all; make another table"
             )
-
-    @staticmethod
-    def _check_names(names: list[Any]) -> None:
-        for name in names:
-            check_name(name, "partition")
-        if len(set(names)) != len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise SchemaInvalid(f"partition {twice!r} appears twice")
 
     @abstractmethod
     def _bound(self, bound: Any) -> Any:
@@ -425,7 +413,7 @@ class RangePartition(_NamedPartition):
         for name, pieces in self.partitions:
             stored = self._stored(kinds, pieces, f"table {definition.name}: bound of partition {name!r}")
             order = [
-                _ABOVE_ALL if piece is MAXVALUE else (0, sort_key(kind, piece))
+                _ABOVE_ALL if piece is MAXVALUE else (0, kind.sort_key(piece))
                 for kind, piece in zip(kinds, stored, strict=True)
             ]
             if before is not None and not before < order:
@@ -476,7 +464,7 @@ class ListPartition(_NamedPartition):
                 if MAXVALUE in pieces:
                     raise SchemaInvalid(f"partition {name!r}: MAXVALUE is a bound of ranges, not a value of a list")
                 stored = self._stored(kinds, pieces, f"table {definition.name}: value of partition {name!r}")
-                order = tuple(sort_key(kind, piece) for kind, piece in zip(kinds, stored, strict=True))
+                order = tuple(kind.sort_key(piece) for kind, piece in zip(kinds, stored, strict=True))
                 if order in taken:
                     raise SchemaInvalid(
                         f"table {definition.name}: {shown(pieces)} is in partition {taken[order]!r} and again in"

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base.errors import Rejected
-from tidemark.engine.schema.partition import MAXVALUE, HashPartition, ListPartition, RangePartition, sort_key
+from tidemark.engine.base.words_layout import WORD_BYTES
+from tidemark.engine.schema.partition import MAXVALUE, HashPartition, ListPartition, RangePartition
+from tidemark.engine.schema.partition_words import partition_columns
 from tidemark.engine.schema.partitions_kernels import PARTITION_SEED, POSITIVE
-from tidemark.engine.schema.row_layout import WORD_BYTES
-from tidemark.engine.schema.types import Integer
 from tidemark.engine.sealed.checksums_kernels import xxh64_words
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.types import ColumnType
 
 # Up to this many values are checked one by one; a longer list prunes nothing.
 VALUES_MAX = 1_024
@@ -56,19 +56,16 @@ def partitions_for(definition: TableDefinition, known: Mapping[str, Known]) -> t
     partition = definition.partition
     if any(not isinstance(each, Between) and len(each) == 0 for each in known.values()):
         return ()
-    if isinstance(partition, HashPartition):
-        names = (partition.modulo,) if partition.modulo is not None else partition.columns or definition.primary_key
-        if not known.keys() >= set(names):
-            return partition.numbers
-        columns = [_Column(definition, name, known.get(name)) for name in names]
-        values = [column.values for column in columns]
-        found = {partition_of_values(definition, pieces) for pieces in _product(values)} if _are_few(values) else None
-        return partition.numbers if found is None else tuple(sorted(found))
-    assert isinstance(partition, (RangePartition, ListPartition))
-    columns = [_Column(definition, name, known.get(name)) for name in partition.columns]
+    columns = [_Column(definition, name, known.get(name)) for name in partition_columns(definition)]
     if isinstance(partition, ListPartition):
         return _of_list(partition, columns)
-    return _of_ranges(partition, columns)
+    if isinstance(partition, RangePartition):
+        return _of_ranges(partition, columns)
+    values = [column.values for column in columns]
+    if not _are_few(values):
+        return partition.numbers
+    pieces = itertools.product(*(each or () for each in values))
+    return tuple(sorted({partition_of_values(definition, each) for each in pieces}))
 
 
 class _Column:
@@ -97,14 +94,15 @@ class _Column:
         return None if isinstance(stored, float) and stored != value else stored
 
     def _set_values(self, stored: Sequence[Any]) -> None:
-        self.values = sorted(stored, key=self.order)
-        self.lower, self.upper = self.order(self.values[0]), self.order(self.values[-1])
+        order = self.kind.sort_key
+        self.values = sorted(stored, key=order)
+        self.lower, self.upper = order(self.values[0]), order(self.values[-1])
 
     def _set_range(self, known: Between) -> None:
         lower = None if known.lower is None else self._store(known.lower)
         upper = None if known.upper is None else self._store(known.upper)
         with_lower, with_upper = known.with_lower, known.with_upper
-        if isinstance(self.kind, Integer):
+        if self.kind.python is int:
             if lower is not None:
                 lower, with_lower = lower + (not with_lower), True
             if upper is not None:
@@ -112,21 +110,17 @@ class _Column:
             if lower is not None and upper is not None and 0 <= upper - lower < VALUES_MAX:
                 self._set_values(range(lower, upper + 1))
                 return
-        self.lower = None if lower is None else self.order(lower)
-        self.upper = None if upper is None else self.order(upper)
+        self.lower = None if lower is None else self.kind.sort_key(lower)
+        self.upper = None if upper is None else self.kind.sort_key(upper)
         self.with_lower, self.with_upper = with_lower, with_upper
         if self.lower is not None and self.lower == self.upper and with_lower and with_upper:
             self._set_values([lower])
 
-    def order(self, stored: Any) -> Any:
-        """Return the sort key of a stored value."""
-        return sort_key(self.kind, stored)
-
     def accepts(self, stored: Any) -> bool:
         """Whether a stored value matches what is known."""
-        order = self.order(stored)
+        order = self.kind.sort_key(stored)
         if self.values is not None:
-            return order in {self.order(each) for each in self.values}
+            return order in map(self.kind.sort_key, self.values)
         if self.lower is not None and (order < self.lower or (order == self.lower and not self.with_lower)):
             return False
         return self.upper is None or order < self.upper or (order == self.upper and self.with_upper)
@@ -136,10 +130,6 @@ def _are_few(values: Sequence[list[Any] | None]) -> bool:
     return None not in values and math.prod(len(each or ()) for each in values) <= VALUES_MAX
 
 
-def _product(values: Sequence[list[Any] | None]) -> Iterator[tuple[Any, ...]]:
-    return itertools.product(*(each or () for each in values))
-
-
 def partition_of_values(definition: TableDefinition, stored: Sequence[Any]) -> int:
     """Return the fragment number by hash or modulo of the stored values of the partition columns, in their order."""
     partition = definition.partition
@@ -147,8 +137,7 @@ def partition_of_values(definition: TableDefinition, stored: Sequence[Any]) -> i
     if partition.modulo is not None:
         value = int(stored[0])
     else:
-        names = partition.columns or definition.primary_key
-        kinds = [definition.columns[definition.position(name)].type for name in names]
+        kinds = [definition.columns[definition.position(name)].type for name in partition_columns(definition)]
         words = np.frombuffer(
             b"".join(_canonical(kind, each) for kind, each in zip(kinds, stored, strict=True)), dtype=np.int64
         )
@@ -182,7 +171,7 @@ def _of_list(partition: ListPartition, columns: Sequence[_Column]) -> tuple[int,
 def _of_ranges(partition: RangePartition, columns: Sequence[_Column]) -> tuple[int, ...]:
     uppers = [
         tuple(
-            AT_MAXVALUE if piece is MAXVALUE else (0, column.order(column.kind.stored_key(piece)))
+            AT_MAXVALUE if piece is MAXVALUE else (0, column.kind.sort_key(column.kind.stored_key(piece)))
             for column, piece in zip(columns, bound, strict=True)
         )
         for _, bound in partition.partitions
@@ -208,7 +197,7 @@ def _spans(columns: Sequence[_Column]) -> Iterator[tuple[tuple[Any, ...], tuple[
         fixed.append(values)
     rest = columns[len(fixed) :]
     for pieces in itertools.product(*fixed):
-        start = tuple((0, column.order(piece)) for column, piece in zip(columns, pieces, strict=False))
+        start = tuple((0, column.kind.sort_key(piece)) for column, piece in zip(columns, pieces, strict=False))
         if not rest:
             yield start, start
             continue

@@ -9,50 +9,11 @@ import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken, SchemaInvalid
 from tidemark.engine.base.limits import KEY_BYTES_MAX, KEY_COLUMNS_MAX
+from tidemark.engine.base.words_layout import WORD_BYTES, words_for
 from tidemark.engine.memory.arena_layout import BLOCK_WORDS, PAGE_WORDS
 from tidemark.engine.schema import partitions_kernels as kernels
-from tidemark.engine.schema.partition import MAXVALUE, HashPartition, ListPartition, RangePartition, sort_key
-from tidemark.engine.schema.partitions_layout import (
-    EN_ABOVE,
-    EN_HEADER_WORDS,
-    EN_NUMBER,
-    HH_FIXED_WORDS,
-    HH_FRAGMENTS,
-    HH_PARTITION,
-    HH_SEED,
-    HH_WORDS,
-    KIND_HASH,
-    KIND_LIST,
-    KIND_MODULO,
-    KIND_RANGE,
-    ORDER_BYTES,
-    ORDER_FLOAT32,
-    ORDER_FLOAT64,
-    ORDER_SIGNED,
-    ORDER_UNSIGNED,
-    ORDER_WIDE,
-    SP_BOUND_WORDS,
-    SP_CLASSES,
-    SP_COLUMNS,
-    SP_ENTRIES,
-    SP_FRAGMENTS,
-    SP_KEY_COLUMNS,
-    SP_KIND,
-    SP_LINEAR,
-    SP_MASK,
-    SP_ORDINALS,
-    SP_PER_UNIT,
-    SP_SPAN,
-    SP_STRIDE,
-    SP_UNIT_COUNT,
-    SP_UNIT_IS_PAGE,
-    SP_UNITS,
-    SP_UNITS_MAX,
-    SP_WIDTHS,
-    SP_WORDS,
-)
-from tidemark.engine.schema.row_layout import WORD_BYTES, words_for
-from tidemark.engine.schema.types import Decimal, Floating, Integer
+from tidemark.engine.schema import partitions_layout as pl
+from tidemark.engine.schema.partition import MAXVALUE, HashPartition, ListPartition, RangePartition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,25 +21,23 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.types import ColumnType
 
     Words = NDArray[np.int64]
     Entry = tuple[int, tuple[Any, ...]]
 
-_LONG_BITS = 64
+# The order of canonical words, by the class of values.
+_ORDERS = {
+    "SIGNED": pl.ORDER_SIGNED,
+    "UNSIGNED": pl.ORDER_SIGNED,
+    "WIDE_UNSIGNED": pl.ORDER_UNSIGNED,
+    "FLOAT32": pl.ORDER_FLOAT32,
+    "FLOAT64": pl.ORDER_FLOAT64,
+    "WIDE": pl.ORDER_WIDE,
+    "BYTES": pl.ORDER_BYTES,
+}
 # Scratch words in which a kernel gathers a key to hash.
 KEY_ROOM_WORDS = KEY_BYTES_MAX // WORD_BYTES + KEY_COLUMNS_MAX
-
-
-def _order(kind: ColumnType) -> int:
-    """Return the order of a type's canonical words: one of the ORDER_ constants."""
-    if isinstance(kind, Integer) and kind.bits == _LONG_BITS and not kind.signed:
-        return ORDER_UNSIGNED
-    if isinstance(kind, Floating):
-        return ORDER_FLOAT64 if kind.bits == _LONG_BITS else ORDER_FLOAT32
-    if isinstance(kind, Decimal):
-        return ORDER_SIGNED if kind.width == WORD_BYTES else ORDER_WIDE
-    return ORDER_BYTES if kind.is_var or "s" in kind.key_code else ORDER_SIGNED
 
 
 def _signed(values: Sequence[int]) -> list[int]:
@@ -87,20 +46,20 @@ def _signed(values: Sequence[int]) -> list[int]:
 
 def ordered_words(kind: ColumnType, stored: Any) -> list[int]:
     """Return the ordered words of a stored value of a key column; for a variable type, its size in bytes first."""
-    order = _order(kind)
-    if order == ORDER_BYTES:
+    order = _ORDERS[kind.value_class]
+    if order == pl.ORDER_BYTES:
         size = len(stored) if kind.is_var else kind.width
         count = words_for(size)
         words = _signed(struct.unpack(f">{count}Q", stored.ljust(count * WORD_BYTES, b"\0")))
         return [size, *words] if kind.is_var else words
-    if order == ORDER_WIDE:
+    if order == pl.ORDER_WIDE:
         low, high = struct.unpack("<Qq", stored)
         return [high, *_signed([low])]
-    if order == ORDER_UNSIGNED:
+    if order == pl.ORDER_UNSIGNED:
         return _signed([stored])
-    if order == ORDER_SIGNED:
+    if order == pl.ORDER_SIGNED:
         return [int(stored)]
-    is_long = order == ORDER_FLOAT64
+    is_long = order == pl.ORDER_FLOAT64
     (bits,) = struct.unpack("<q" if is_long else "<I", struct.pack("<d" if is_long else "<f", stored))
     if is_long:
         return [bits if bits >= 0 else bits ^ ((1 << 63) - 1)]
@@ -117,9 +76,7 @@ def _entries(definition: TableDefinition, kinds: Sequence[ColumnType]) -> list[E
     elif isinstance(partition, ListPartition):
         for number, (_, rows) in zip(partition.numbers, partition.partitions, strict=True):
             entries.extend((number, _stored(kinds, pieces)) for pieces in rows)
-        entries.sort(
-            key=lambda entry: tuple(sort_key(kind, piece) for kind, piece in zip(kinds, entry[1], strict=True))
-        )
+        entries.sort(key=lambda entry: tuple(kind.sort_key(piece) for kind, piece in zip(kinds, entry[1], strict=True)))
     return entries
 
 
@@ -129,7 +86,8 @@ def _stored(kinds: Sequence[ColumnType], pieces: Sequence[Any]) -> tuple[Any, ..
     )
 
 
-def _columns(definition: TableDefinition) -> tuple[str, ...]:
+def partition_columns(definition: TableDefinition) -> tuple[str, ...]:
+    """Return the names of the columns that decide about the partition of a row."""
     partition = definition.partition
     if isinstance(partition, HashPartition):
         return (partition.modulo,) if partition.modulo is not None else partition.columns or definition.primary_key
@@ -147,27 +105,27 @@ def is_plain(definition: TableDefinition) -> bool:
 
 def _header(definition: TableDefinition) -> Words:
     """Return the header, except the words that depend on entries."""
-    words = np.zeros(SP_WORDS, dtype=np.int64)
+    words = np.zeros(pl.SP_WORDS, dtype=np.int64)
     partition = definition.partition
     key = [definition.columns[position].type for position in definition.key_positions]
-    columns = _columns(definition)
+    columns = partition_columns(definition)
     ordinals = [definition.primary_key.index(name) for name in columns]
-    words[SP_KEY_COLUMNS] = len(key)
-    words[SP_COLUMNS] = len(columns)
+    words[pl.SP_KEY_COLUMNS] = len(key)
+    words[pl.SP_COLUMNS] = len(columns)
     for number, kind in enumerate(key):
-        words[SP_WIDTHS + number] = 0 if kind.is_var else words_for(struct.calcsize("<" + kind.key_code))
+        words[pl.SP_WIDTHS + number] = 0 if kind.is_var else words_for(struct.calcsize("<" + kind.key_code))
     for number, ordinal in enumerate(ordinals):
-        words[SP_ORDINALS + number] = ordinal
-        words[SP_CLASSES + number] = _order(key[ordinal])
+        words[pl.SP_ORDINALS + number] = ordinal
+        words[pl.SP_CLASSES + number] = _ORDERS[key[ordinal].value_class]
     if isinstance(partition, HashPartition):
-        words[SP_KIND] = KIND_HASH if partition.modulo is None else KIND_MODULO
-        words[SP_LINEAR] = partition.is_linear
-        words[SP_FRAGMENTS] = partition.fragments
-        words[SP_MASK] = (1 << (partition.fragments - 1).bit_length()) - 1
+        words[pl.SP_KIND] = pl.KIND_HASH if partition.modulo is None else pl.KIND_MODULO
+        words[pl.SP_LINEAR] = partition.is_linear
+        words[pl.SP_FRAGMENTS] = partition.fragments
+        words[pl.SP_MASK] = (1 << (partition.fragments - 1).bit_length()) - 1
         is_run = ordinals == list(range(ordinals[0], ordinals[0] + len(ordinals)))
-        words[SP_SPAN] = len(ordinals) if is_run else 0
+        words[pl.SP_SPAN] = len(ordinals) if is_run else 0
     else:
-        words[SP_KIND] = KIND_RANGE if isinstance(partition, RangePartition) else KIND_LIST
+        words[pl.SP_KIND] = pl.KIND_RANGE if isinstance(partition, RangePartition) else pl.KIND_LIST
     return words
 
 
@@ -177,7 +135,7 @@ def partition_words(definition: TableDefinition, start: int = 0) -> Words:
     Raises: SchemaInvalid if bounds or lists need more units than the arena has.
     """
     header = _header(definition)
-    kinds = [definition.columns[definition.position(name)].type for name in _columns(definition)]
+    kinds = [definition.columns[definition.position(name)].type for name in partition_columns(definition)]
     entries = _entries(definition, kinds)
     if not entries:
         return header
@@ -186,30 +144,30 @@ def partition_words(definition: TableDefinition, start: int = 0) -> Words:
         for _, pieces in entries
     ]
     sizes = [max(len(row[column] or ()) for row in rows) for column in range(len(kinds))]
-    stride = EN_HEADER_WORDS + sum(sizes)
+    stride = pl.EN_HEADER_WORDS + sum(sizes)
     is_page = len(entries) * stride > BLOCK_WORDS
     per_unit = (PAGE_WORDS if is_page else BLOCK_WORDS) // stride
-    units = -(-len(entries) // per_unit) if per_unit else SP_UNITS_MAX + 1
-    if units > SP_UNITS_MAX:
+    units = -(-len(entries) // per_unit) if per_unit else pl.SP_UNITS_MAX + 1
+    if units > pl.SP_UNITS_MAX:
         raise SchemaInvalid(
             f"table {definition.name}: the bounds of its {definition.partition.fragments} partitions take"
             f" {len(entries) * stride * WORD_BYTES} bytes, more than can be searched; shorten them",
             table=definition.name,
         )
-    header[SP_ENTRIES] = len(entries)
-    header[SP_STRIDE] = stride
-    header[SP_PER_UNIT] = per_unit
-    header[SP_UNIT_COUNT] = units
-    header[SP_UNIT_IS_PAGE] = is_page
-    header[SP_BOUND_WORDS : SP_BOUND_WORDS + len(sizes)] = sizes
-    header[SP_UNITS : SP_UNITS + units] = start + SP_WORDS + np.arange(units) * per_unit * stride
+    header[pl.SP_ENTRIES] = len(entries)
+    header[pl.SP_STRIDE] = stride
+    header[pl.SP_PER_UNIT] = per_unit
+    header[pl.SP_UNIT_COUNT] = units
+    header[pl.SP_UNIT_IS_PAGE] = is_page
+    header[pl.SP_BOUND_WORDS : pl.SP_BOUND_WORDS + len(sizes)] = sizes
+    header[pl.SP_UNITS : pl.SP_UNITS + units] = start + pl.SP_WORDS + np.arange(units) * per_unit * stride
     body = np.zeros((len(entries), stride), dtype=np.int64)
     for at, ((number, _), row) in enumerate(zip(entries, rows, strict=True)):
-        body[at, EN_NUMBER] = number
-        place = EN_HEADER_WORDS
+        body[at, pl.EN_NUMBER] = number
+        place = pl.EN_HEADER_WORDS
         for column, (words, size) in enumerate(zip(row, sizes, strict=True)):
             if words is None:
-                body[at, EN_ABOVE] |= 1 << column
+                body[at, pl.EN_ABOVE] |= 1 << column
             else:
                 body[at, place : place + len(words)] = words
             place += size
@@ -218,14 +176,14 @@ def partition_words(definition: TableDefinition, start: int = 0) -> Words:
 
 def hash_header(definition: TableDefinition, fixed_words: int, seed: int) -> Words:
     """Return the words from which kernels without the GIL find fragments: `HH_` words, then any partition words."""
-    header = np.zeros(HH_WORDS, dtype=np.int64)
-    header[HH_FRAGMENTS] = definition.partition.next_number
-    header[HH_FIXED_WORDS] = fixed_words
-    header[HH_SEED] = seed
+    header = np.zeros(pl.HH_WORDS, dtype=np.int64)
+    header[pl.HH_FRAGMENTS] = definition.partition.next_number
+    header[pl.HH_FIXED_WORDS] = fixed_words
+    header[pl.HH_SEED] = seed
     if is_plain(definition):
         return header
-    header[HH_PARTITION] = HH_WORDS
-    return np.concatenate([header, partition_words(definition, HH_WORDS)])
+    header[pl.HH_PARTITION] = pl.HH_WORDS
+    return np.concatenate([header, partition_words(definition, pl.HH_WORDS)])
 
 
 def fragments_of_keys(header: Words, keys: Words, offsets: Words, stride: int, count: int) -> Words:

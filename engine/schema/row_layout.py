@@ -12,7 +12,6 @@ Kernels freeze these constants; the kernel cache is keyed on this file.
 
 from __future__ import annotations
 
-WORD_BYTES = 8
 VAR_WORDS_BITS = 32
 VAR_COUNT_SHIFT = 32
 VAR_COUNT_BITS = 12
@@ -51,8 +50,3 @@ def var_header(words: int, count: int, key_words: int) -> int:
 def disk_header(words: int) -> int:
     """Return word 0 of a disk part."""
     return words | DISK_VERSION << DISK_VERSION_SHIFT
-
-
-def words_for(size_bytes: int) -> int:
-    """Return the number of whole words that hold `size_bytes`."""
-    return (size_bytes + WORD_BYTES - 1) // WORD_BYTES

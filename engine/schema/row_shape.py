@@ -16,14 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import SchemaInvalid
-from tidemark.engine.schema.row_layout import (
-    DISK_HEADER_WORDS,
-    DISK_REFERENCE_WORDS,
-    VAR_END_BYTES,
-    VAR_HEADER_WORDS,
-    WORD_BYTES,
-    words_for,
-)
+from tidemark.engine.base.words_layout import WORD_BYTES, words_for
+from tidemark.engine.schema.row_layout import DISK_HEADER_WORDS, DISK_REFERENCE_WORDS, VAR_END_BYTES, VAR_HEADER_WORDS
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.column import Column, Columns

@@ -6,19 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tidemark.engine.access.disk_reading import exchange_pins
 from tidemark.engine.base.errors import NoSuchTable, PageDamaged
 from tidemark.engine.disk.cache_layout import FRESH_PAGE
 from tidemark.engine.log.redo_layout import TABLE_MASK
-from tidemark.engine.memory.arena_layout import (
-    OK,
-    PAGE_WORDS,
-    ST_DAMAGED,
-    ST_EXTENT,
-    ST_MEMORY,
-    ST_MORE,
-    ST_PAGE,
-    ST_UNDO,
-)
+from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.store.disk_replay_kernels import replay_disk_group, undo_records
 from tidemark.engine.store.disk_replay_layout import R_DONE, R_OFFSET, R_PAGE, REPLAY_STATE_WORDS
 from tidemark.engine.store.replay import PartsOutOfMemory, RecordDoesNotFit, tables_with
@@ -27,7 +19,7 @@ if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.store.store import Store
 
-UNDO_FLUSH_WORDS = PAGE_WORDS + 64  # more than one replay step needs in the UNDO buffer, with the largest pages
+UNDO_FLUSH_WORDS = a.PAGE_WORDS + 64  # more than one replay step needs in the UNDO buffer, with the largest pages
 HELD_MAX = 8  # pages kept for one record that needs several
 
 
@@ -53,17 +45,13 @@ class DiskReplay:
         held: list[int] = []
         try:
             mem, tables = self._store.mem, self._tables
-            while (status := int(undo_records(mem, tables, words, offsets, lcp_lsn, state))) == ST_PAGE:
-                self._disk.release(held)
-                held = []
-                page = int(state[3]) | FRESH_PAGE
-                self._disk.hold([page])
-                held = [page]
+            while (status := int(undo_records(mem, tables, words, offsets, lcp_lsn, state))) == a.ST_PAGE:
+                exchange_pins(self._disk, held, [int(state[3]) | FRESH_PAGE])
         finally:
             self._disk.release(held)
             self.undone += int(state[1])
             self.skipped += int(state[2])
-        if status not in (OK, ST_MORE):
+        if status not in (a.OK, a.ST_MORE):
             raise self._damaged(int(state[3]))
         return int(state[0])
 
@@ -91,7 +79,7 @@ class DiskReplay:
             while True:
                 at = int(state[R_OFFSET])
                 status = int(replay_disk_group(mem, txn, self._replayed, words, at, stop, epoch, state))
-                if status == OK:
+                if status == a.OK:
                     return
                 if int(state[R_OFFSET]) != at or len(held) > HELD_MAX:
                     self._disk.release(held)
@@ -104,24 +92,24 @@ class DiskReplay:
     def _settle(self, status: int, words: Words) -> list[int]:
         """Provide the page, extent or UNDO room that the replay of a record lacks; return the pages held for it."""
         at, page = int(self._state[R_OFFSET]), int(self._state[R_PAGE])
-        if status == ST_PAGE:
+        if status == a.ST_PAGE:
             try:
                 self._disk.hold([page | FRESH_PAGE])
             except NoSuchTable as error:  # no table is dropped now: the control file gives the page to none (F112)
                 raise self._damaged(page) from error
             return [page | FRESH_PAGE]
-        if status == ST_UNDO:
+        if status == a.ST_UNDO:
             if self._disk.can_write:
                 self._disk.undo.make_room(UNDO_FLUSH_WORDS)
             else:
                 self._disk.drop_undo_records()
             return []
-        if status == ST_EXTENT:
+        if status == a.ST_EXTENT:
             self._disk.extend(self._store.tables.by_id[int(words[at + 1]) & TABLE_MASK].fragments[0])
             return []
-        if status == ST_MEMORY:
+        if status == a.ST_MEMORY:
             raise PartsOutOfMemory
-        if status == ST_DAMAGED:
+        if status == a.ST_DAMAGED:
             raise self._damaged(page)
         raise RecordDoesNotFit(at, status)
 

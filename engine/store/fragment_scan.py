@@ -12,21 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
-from tidemark.engine.memory.arena_layout import (
-    F_LCP_EPOCH,
-    F_LCP_POSITION,
-    F_MAP,
-    F_NUMBER,
-    F_ROW_WORDS,
-    F_TABLE,
-    LCP_BIT,
-    OK,
-    PAGE_HEADER_WORDS,
-    PAGE_SHIFT,
-    ST_MORE,
-    ST_SPACE,
-)
 from tidemark.engine.rows.lcp_kernels import abandon_lcp, scan_lcp, start_lcp
 
 if TYPE_CHECKING:
@@ -56,11 +43,11 @@ class FragmentScan:
         Raises: InvariantBroken, with the store failed, if a row's checkpoint bit disagrees with its epoch.
         """
         status = int(scan_lcp(self._store.mem, self._fragment, out, SCAN_SLOTS, state))
-        if status <= ST_SPACE:
-            return ST_SPACE - status
-        if status not in (OK, ST_MORE):
+        if status <= a.ST_SPACE:
+            return a.ST_SPACE - status
+        if status not in (a.OK, a.ST_MORE):
             raise self._store.failure.latch(self._disagrees())
-        return END if status == OK else 0
+        return END if status == a.OK else 0
 
     def abandon(self) -> None:
         """Stop writing rows. `finish_abandoned` clears the checkpoint bits that are left."""
@@ -76,13 +63,15 @@ class FragmentScan:
         """Return an error that describes the row at the scan's position."""
         mem, fragment = self._store.mem, address_of(self._fragment)
         with self._store.latch:
-            position, epoch = int(mem[fragment + F_LCP_POSITION]), int(mem[fragment + F_LCP_EPOCH])
+            position, epoch = int(mem[fragment + a.F_LCP_POSITION]), int(mem[fragment + a.F_LCP_EPOCH])
             page = position >> 16
-            middle = mem[fragment + F_MAP + (page >> 18)]
+            middle = mem[fragment + a.F_MAP + (page >> 18)]
             page = int(mem[mem[middle + (page >> 9 & 511)] + (page & 511)])
-            row = (page << PAGE_SHIFT) + PAGE_HEADER_WORDS + (position & 0xFFFF) * int(mem[fragment + F_ROW_WORDS])
-            bit, found = int(mem[row]) & LCP_BIT != 0, int(mem[row + 1])
-        table, number = int(mem[fragment + F_TABLE]), int(mem[fragment + F_NUMBER])
+            row = (
+                (page << a.PAGE_SHIFT) + a.PAGE_HEADER_WORDS + (position & 0xFFFF) * int(mem[fragment + a.F_ROW_WORDS])
+            )
+            bit, found = int(mem[row]) & a.LCP_BIT != 0, int(mem[row + 1])
+        table, number = int(mem[fragment + a.F_TABLE]), int(mem[fragment + a.F_NUMBER])
         return InvariantBroken(
             f"row {position >> 16}.{position & 0xFFFF} of table {table}, fragment {number}, has epoch {found} and"
             f" checkpoint bit {int(bit)} in a local checkpoint of epoch {epoch}; the store stopped, reopen it"

@@ -22,44 +22,13 @@ from tidemark.engine.log.records import InvalidRecord, schema_of
 from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_MASK, TABLE_MASK, TRANSACTION_WORDS
 from tidemark.engine.log.spool_files import Kept
 from tidemark.engine.log.spool_reader import SpoolReader, referred
-from tidemark.engine.memory.arena_layout import (
-    OK,
-    S_REDO_FREE,
-    S_REDO_RESERVED,
-    S_UNFINISHED,
-    ST_COPIES,
-    ST_DAMAGED,
-    ST_EXTENT,
-    ST_MEMORY,
-    ST_MORE,
-    ST_PAGE,
-    ST_PAGES,
-    ST_UNDO,
-    X_COPY_WORDS,
-    X_CURSOR,
-    X_DELETES,
-    X_FIRST,
-    X_ROWID,
-    X_STATE,
-    X_UNDO_WORDS,
-    X_UPDATES,
-)
+from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.rows.ticks_kernels import begin_large, finish_large
 from tidemark.engine.sealed.sealed_layout import KIND_GROUP, is_sealed, store_of
 from tidemark.engine.sealed.version import check_version
+from tidemark.engine.store import group_apply_layout as g
 from tidemark.engine.store.applied_schema import apply_change
 from tidemark.engine.store.group_apply_kernels import apply_records
-from tidemark.engine.store.group_apply_layout import (
-    GA_AT,
-    GA_DISK,
-    GA_FILES,
-    GA_IS_LARGE,
-    GA_IS_READY,
-    GA_SCHEMA,
-    GA_TXN_STOP,
-    GA_WORDS,
-    LARGE_OF_FILES,
-)
 from tidemark.engine.txn.commit_kernels import WHOLE
 from tidemark.engine.txn.transaction import COMMITTING, PAD_WORDS, Transaction
 
@@ -70,7 +39,7 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
 
 SLICE_ROWS = 400  # of one kernel call: 50 to 200 µs
-_DISK_NEEDS = (ST_PAGE, ST_EXTENT, ST_UNDO)
+_DISK_NEEDS = (a.ST_PAGE, a.ST_EXTENT, a.ST_UNDO)
 
 
 class AppliedTransaction(Transaction):
@@ -86,11 +55,11 @@ class AppliedTransaction(Transaction):
         self.group = group
         try:
             if not self._apply_at_once(group):
-                self.mem[self.desc + X_CURSOR] = self.mem[self.desc + X_FIRST]
-                self.mem[self.desc + X_STATE] = COMMITTING
-                is_part = int(self.mem[S_UNFINISHED]) != 0  # of a transaction that is applied in several steps anyway
+                self.mem[self.desc + a.X_CURSOR] = self.mem[self.desc + a.X_FIRST]
+                self.mem[self.desc + a.X_STATE] = COMMITTING
+                is_part = int(self.mem[a.S_UNFINISHED]) != 0  # of a transaction that is applied in several steps anyway
                 if not is_part:
-                    begin_large(self.mem, group.epoch, X_UPDATES | X_DELETES)
+                    begin_large(self.mem, group.epoch, a.X_UPDATES | a.X_DELETES)
                 self.apply_slices(group)
                 if not is_part:
                     finish_large(self.mem)
@@ -101,7 +70,7 @@ class AppliedTransaction(Transaction):
     def _apply_at_once(self, group: Group) -> bool:
         store = self.store
         disk = store.disk
-        undo_words = int(self.mem[self.desc + X_UNDO_WORDS])
+        undo_words = int(self.mem[self.desc + a.X_UNDO_WORDS])
         pages, is_all = self.pages_of_commit()
         if not is_all or not disk.undo.fits(undo_words):
             return False
@@ -112,12 +81,12 @@ class AppliedTransaction(Transaction):
             with store.latch:
                 if not disk.undo.has_room(undo_words):
                     return False  # a local checkpoint began and wrote its mark: there is room for slices
-                self.mem[self.desc + X_CURSOR] = self.mem[self.desc + X_FIRST]
-                self.mem[self.desc + X_STATE] = COMMITTING
+                self.mem[self.desc + a.X_CURSOR] = self.mem[self.desc + a.X_FIRST]
+                self.mem[self.desc + a.X_STATE] = COMMITTING
                 status = self._apply_some(group, WHOLE)
         finally:
             disk.release(pages)
-        if status != OK:
+        if status != a.OK:
             raise store.failure.latch(
                 InvariantBroken(f"a group met a broken invariant (status {status}); reopen the store")
             )
@@ -179,7 +148,8 @@ class GroupApplier:
         if group.epoch < store.epochs.current:
             text = f"group {group.sequence} is of epoch {group.epoch}, which is closed here; copy the store anew"
             raise store.failure.latch(InvariantBroken(text, epoch=group.epoch))
-        self._await_room(words)
+        if not self._has_room(words):  # a member's own local checkpoints make room
+            store.room.wait(lambda: self._has_room(words))
         try:
             self._apply(group)
         except BaseException as error:
@@ -212,15 +182,7 @@ class GroupApplier:
         return not self._has_room(words) or described(words).epoch > self.store.epochs.current
 
     def _has_room(self, words: Words) -> bool:
-        mem = self.store.mem
-        return int(mem[S_REDO_RESERVED]) + int(words.size) + PAD_WORDS <= int(mem[S_REDO_FREE])
-
-    def _await_room(self, words: Words) -> None:
-        """Wait until the log has room for the group; a member's own local checkpoints make room. Raises:
-        RedoOverloaded.
-        """
-        if not self._has_room(words):
-            self.store.room.wait(lambda: self._has_room(words))
+        return self.store.room.has_words(int(words.size) + PAD_WORDS)
 
     def _apply(self, group: GroupRead) -> None:
         store = self.store
@@ -283,14 +245,14 @@ class GroupRun:
         self._group = group
         self._own = own
         self._reader = reader
-        self._state: Words = np.zeros(GA_WORDS, dtype=np.int64)
+        self._state: Words = np.zeros(g.GA_WORDS, dtype=np.int64)
         self._tables = store.tables.directory()
         self._txn: AppliedTransaction = store.transactions.begin_applied(0, 0, AppliedTransaction)
 
     def all(self) -> None:
         """Apply every transaction. Raises: StoreFailed, and other errors that must fail the store."""
         stop = GROUP_WORDS + self._group.records_words
-        self._state[GA_AT] = self._state[GA_TXN_STOP] = GROUP_WORDS
+        self._state[g.GA_AT] = self._state[g.GA_TXN_STOP] = GROUP_WORDS
         self.apply_part(self._group.words, stop)
         self._txn.rollback()  # its operations are applied; frees its slot
 
@@ -305,25 +267,25 @@ class GroupRun:
                     store.mem, self._tables, self._txn.desc, words, copies, stop, self._own.epoch, SLICE_ROWS, state
                 )
             need = 0
-            if status == OK:
+            if status == a.OK:
                 return
-            if status == ST_COPIES:
-                need = int(store.mem[self._txn.desc + X_COPY_WORDS])
-            elif status == GA_DISK:
+            if status == a.ST_COPIES:
+                need = int(store.mem[self._txn.desc + a.X_COPY_WORDS])
+            elif status == g.GA_DISK:
                 self._txn.apply_prepared(self._own, words)
-                state[GA_IS_READY] = 0
-            elif status == GA_SCHEMA:
+                state[g.GA_IS_READY] = 0
+            elif status == g.GA_SCHEMA:
                 self._change_schema(words)
-            elif status == GA_FILES:
+            elif status == g.GA_FILES:
                 self._take_files(words)
-            elif status != ST_MORE:
+            elif status != a.ST_MORE:
                 self._settle(status, words)
 
     def _settle(self, status: int, words: Words) -> None:
         """Provide the page, extent or UNDO room that a record needs before it can be prepared. Raises: InvariantBroken,
         and errors of reads and allocations.
         """
-        at = int(self._state[GA_AT])
+        at = int(self._state[g.GA_AT])
         if status in _DISK_NEEDS:
             table = self.store.tables.by_id[int(words[at + 1]) & TABLE_MASK]
             settle_disk(self._txn, table, status, self.store.locks.deadline())
@@ -334,12 +296,12 @@ class GroupRun:
         mem, desc = self.store.mem, self._txn.desc
         table = self.store.tables.by_id.get(int(words[at + 1]) & TABLE_MASK)
         name = "a table that does not exist here" if table is None else table.name
-        if status in (ST_MEMORY, ST_PAGES):
+        if status in (a.ST_MEMORY, a.ST_PAGES):
             text = f"data_memory has no room for a row of {name} that the primary has committed; enlarge data_memory"
-        elif status == ST_DAMAGED:
+        elif status == a.ST_DAMAGED:
             text = f"a page with disk columns of {name} is damaged; copy the store from the primary"
         else:
-            rowid = int(mem[desc + X_ROWID])
+            rowid = int(mem[desc + a.X_ROWID])
             text = (
                 f"the record of kind {int(words[at]) & KIND_MASK} at word {at} of group {self._group.sequence} does not"
                 f" fit {name} at ROWID {rowid} (status {status}); copy the store from the primary"
@@ -348,7 +310,7 @@ class GroupRun:
 
     def _change_schema(self, words: Words) -> None:
         """Apply the next schema transaction. First end this run's transaction: an index build waits for older ones."""
-        at, stop = int(self._state[GA_AT]) + TRANSACTION_WORDS, int(self._state[GA_TXN_STOP])
+        at, stop = int(self._state[g.GA_AT]) + TRANSACTION_WORDS, int(self._state[g.GA_TXN_STOP])
         try:
             change = schema_of(words, at, stop)
         except InvalidRecord as error:
@@ -364,11 +326,11 @@ class GroupRun:
         if self._reader is None:
             raise self._invalid("record of files")
         state = self._state
-        stop = int(state[GA_TXN_STOP])
-        begin_large(self.store.mem, self._own.epoch, X_UPDATES | X_DELETES)
+        stop = int(state[g.GA_TXN_STOP])
+        begin_large(self.store.mem, self._own.epoch, a.X_UPDATES | a.X_DELETES)
         for block in self._reader.blocks():
             self._continue_at(block.start, block.stop)
-            state[GA_IS_LARGE] = LARGE_OF_FILES
+            state[g.GA_IS_LARGE] = g.LARGE_OF_FILES
             self.apply_part(block.words, block.stop)
         finish_large(self.store.mem)
         self._continue_at(stop, stop)
@@ -379,4 +341,4 @@ class GroupRun:
     def _continue_at(self, at: int, txn_stop: int) -> None:
         """Continue at a word of other records, with nothing prepared."""
         self._state[:] = 0
-        self._state[GA_AT], self._state[GA_TXN_STOP] = at, txn_stop
+        self._state[g.GA_AT], self._state[g.GA_TXN_STOP] = at, txn_stop

@@ -25,8 +25,8 @@ from tidemark.engine.index.stored import drop_unlisted, kinds_of
 from tidemark.engine.index.tree_build_kernels import tree_add_rows
 from tidemark.engine.memory.arena_layout import OK, ST_MORE, X_GENERATION
 from tidemark.engine.memory.handles_kernels import descriptor_word, set_descriptor_word
-from tidemark.engine.schema.types_base import counted
 from tidemark.engine.txn.transaction import end_abandoned
+from tidemark.engine.types.base import counted
 
 if TYPE_CHECKING:
     from tidemark.engine.index.stored import AnyIndex, StoredIndex
@@ -204,11 +204,17 @@ class Filling(ABC):
     def walk_fragment(self, table: Table, number: int) -> None:
         """Add the entries of the rows of one fragment."""
 
-    def report(self, table: Table, rows: int) -> None:
-        """Count rows that are done."""
+    def report(self, table: Table, status: int, rows: int) -> None:
+        """Count rows that are done, and let waiting threads run. status: of the kernel. Raises: InvariantBroken."""
+        store = self.build.resources
+        if status not in (OK, ST_MORE):
+            raise store.failure.latch(
+                InvariantBroken(f"the build of an index met a broken invariant (status {status}); reopen the store")
+            )
         if rows:
             self.rows += rows
             self.build.report(table)
+        store.clock.sleep(0)
 
 
 class TreeFilling(Filling):
@@ -235,12 +241,7 @@ class TreeFilling(Filling):
             status = tree_add_rows(store.mem, tree.handle, fragment, state)
             self._adapt(clock.monotonic() - began)
             tree.release(entries)
-            if status not in (OK, ST_MORE):
-                raise store.failure.latch(
-                    InvariantBroken(f"the build of an index met a broken invariant (status {status}); reopen the store")
-                )
-            self.report(table, entries - int(state[2]))
-            clock.sleep(0)  # lets waiting threads run
+            self.report(table, status, entries - int(state[2]))
 
     def _adapt(self, seconds: float) -> None:
         """Adapt the size of the next slice to the allowed time: comparisons of equal key words read rows, which takes

@@ -7,16 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.log.load_arena_layout import (
-    LI_DISK,
-    LI_FIXED,
-    LI_FRAGMENT,
-    LI_IDENTITY,
-    LI_KEY_WORDS,
-    LI_SLOTS,
-    LI_VAR,
-    LI_WORDS,
-)
+from tidemark.engine.log import load_arena_layout as li
 from tidemark.engine.log.redo_layout import pack_identity
 from tidemark.engine.memory.arena_layout import PAGE_HEADER_WORDS, PAGE_WORDS, ROW_HEADER_WORDS
 from tidemark.engine.rows.row_format import RowFormat
@@ -43,14 +34,14 @@ class LoadShape:
 
     def words(self, fragment: int) -> Words:
         """Return the LI_ words of one fragment for the kernels."""
-        words: Words = np.zeros(LI_WORDS, dtype=np.int64)
-        words[LI_FIXED] = self.format.fixed_words
-        words[LI_VAR] = int(self.format.has_var)
-        words[LI_DISK] = int(self.format.has_disk)
-        words[LI_KEY_WORDS] = self.key_words
-        words[LI_SLOTS] = self.slots
-        words[LI_IDENTITY] = pack_identity(self.definition.table_id, fragment, self.definition.version)
-        words[LI_FRAGMENT] = fragment
+        words: Words = np.zeros(li.LI_WORDS, dtype=np.int64)
+        words[li.LI_FIXED] = self.format.fixed_words
+        words[li.LI_VAR] = int(self.format.has_var)
+        words[li.LI_DISK] = int(self.format.has_disk)
+        words[li.LI_KEY_WORDS] = self.key_words
+        words[li.LI_SLOTS] = self.slots
+        words[li.LI_IDENTITY] = pack_identity(self.definition.table_id, fragment, self.definition.version)
+        words[li.LI_FRAGMENT] = fragment
         return words
 
 

@@ -9,7 +9,7 @@ from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.reader import GroupRead, LogReader
 from tidemark.engine.log.records import InvalidRecord, transactions
 from tidemark.engine.log.redo_layout import GROUP_WORDS
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files

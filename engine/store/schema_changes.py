@@ -15,25 +15,16 @@ from tidemark.engine.base.errors import SchemaInvalid, TableExists, Unsupported
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
-from tidemark.engine.schema.names import as_names, no_such_column, qualified_name
+from tidemark.engine.schema.names import as_names, qualified_name
 from tidemark.engine.schema.partition import HashPartition, Partition, partition_from_json
-from tidemark.engine.schema.types import Decimal, Enum
-from tidemark.engine.schema.types_base import shown
-from tidemark.engine.schema.types_text import LongBinary, LongText, VarBinary, VarChar
+from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
-    from tidemark.engine.schema.types_base import ColumnType
     from tidemark.engine.store.store import Store
+    from tidemark.engine.types import ColumnType
 
 
 # --- definitions ----------------------------------------------------------------------------------
-def _found(definition: TableDefinition, name: object) -> tuple[int, Column]:
-    for position, column in enumerate(definition.columns):
-        if column.name == name:
-            return position, column
-    raise no_such_column(definition.name, name, (column.name for column in definition.columns))
-
-
 def _next(definition: TableDefinition, **fields: Any) -> TableDefinition:
     return replace(definition, version=definition.version + 1, **fields)
 
@@ -88,7 +79,7 @@ def with_column(definition: TableDefinition, column: Column) -> TableDefinition:
 
 def without_column(definition: TableDefinition, name: str) -> TableDefinition:
     """Return the definition without a column, whose bytes stay in the rows. Raises: NoSuchColumn, SchemaInvalid."""
-    position, column = _found(definition, name)
+    position, column = definition.found(name)
     if name in definition.primary_key:
         raise SchemaInvalid(
             f"{definition.name}.{name} is part of the primary key and cannot be dropped; make a new table without it"
@@ -123,7 +114,7 @@ def _renamed_partition(definition: TableDefinition, columns: tuple[Column, ...],
 
 def with_renamed_column(definition: TableDefinition, old: str, new: str) -> TableDefinition:
     """Return the definition with a column renamed everywhere. Raises: NoSuchColumn, InvalidName, SchemaInvalid."""
-    position, column = _found(definition, old)
+    position, column = definition.found(old)
     renamed = replace(column, name=new)
     if any(each.name == new for each in definition.columns):
         raise SchemaInvalid(f"{definition.name} has a column {new!r}; choose another name", table=definition.name)
@@ -149,29 +140,16 @@ def with_default(definition: TableDefinition, name: str, default: Any) -> TableD
     """Return the definition with another default of a column for new rows, ABSENT for none. Raises: NoSuchColumn,
     SchemaInvalid.
     """
-    position, column = _found(definition, name)
+    position, column = definition.found(name)
     return _with(definition, position, replace(column, default=default))
-
-
-def is_wider(before: ColumnType, after: ColumnType) -> bool:
-    """Whether every value of `before` is a value of `after` with the same stored bytes."""
-    for narrow, lob in ((VarChar, LongText), (VarBinary, LongBinary)):
-        if isinstance(before, narrow):
-            return isinstance(after, lob) or (isinstance(after, narrow) and after.length >= before.length)
-    if isinstance(before, Enum):
-        return isinstance(after, Enum) and after.members[: len(before.members)] == before.members
-    if isinstance(before, Decimal):
-        is_same = isinstance(after, Decimal) and after.width == before.width and after.scale == before.scale
-        return is_same and isinstance(after, Decimal) and after.precision >= before.precision
-    return False
 
 
 def with_wider_column(definition: TableDefinition, name: str, kind: ColumnType) -> TableDefinition:
     """Return the definition with a column of a type that takes more values. Raises: NoSuchColumn, SchemaInvalid,
     Unsupported.
     """
-    position, column = _found(definition, name)
-    if not is_wider(column.type, kind):
+    position, column = definition.found(name)
+    if not column.type.can_become(kind):
         raise SchemaInvalid(
             f"{definition.name}.{name} is {column.type!r}, and {shown(kind)} does not store all its values in the same"
             " bytes; a VarChar takes a longer VarChar or Text, a VarBinary likewise, an Enum more members after its"
@@ -202,7 +180,7 @@ def is_change_of_columns(before: TableDefinition, after: TableDefinition) -> boo
     return all(
         (old.nullable, old.storage, old.added, old.to_json().get("before"))
         == (new.nullable, new.storage, new.added, new.to_json().get("before"))
-        and (old.type == new.type or is_wider(old.type, new.type))
+        and (old.type == new.type or old.type.can_become(new.type))
         for old, new in zip(olds, news, strict=False)
     )
 

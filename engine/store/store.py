@@ -13,6 +13,7 @@ from tidemark.engine.base.errors import (
     TablespaceExists,
     TablespaceInUse,
 )
+from tidemark.engine.disk.disk_layout import UNDO_CREATE, UNDO_DROP
 from tidemark.engine.disk.tablespaces import DEFAULT_BYTES, DEFAULT_NAME, PAGE_BYTES, TablespaceDefinition
 from tidemark.engine.index.stored import StoredIndex, StoredUnique
 from tidemark.engine.schema.row_shape import check_disk_part_fits
@@ -20,50 +21,28 @@ from tidemark.engine.store.index_build import IndexBuild, TreeFilling, drop_inde
 from tidemark.engine.store.schema_log import SchemaLog
 from tidemark.engine.store.unique_build import HashFilling
 from tidemark.engine.table.table import DroppedFragment, Table
-from tidemark.engine.txn.resources import Resources
 from tidemark.engine.txn.transactions import Transactions
 
 if TYPE_CHECKING:
-    from tidemark.engine.base.clock import Clock
-    from tidemark.engine.base.options import Options
-    from tidemark.engine.files.protocol import Files
-    from tidemark.engine.log.geometry import Geometry
-    from tidemark.engine.memory.arena import Arena
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.schema.index_definition import IndexDefinition
     from tidemark.engine.schema.partition import Partition
+    from tidemark.engine.txn.resources import Resources
 
 
 class Store:
     """An open store: its parts, and the changes of its schema, each logged first (D15)."""
 
-    def __init__(
-        self,
-        arena: Arena,
-        files: Files,
-        options: Options,
-        clock: Clock,
-        identity: tuple[bytes, int],
-        geometry: Geometry,
-        seed: int,
-        *,
-        can_write: bool = True,
-        is_view: bool = False,
-    ) -> None:
-        """Make the parts, without rows. identity: store UUID, and the incarnation of this opening. geometry: of the
-        log. seed: of the hash over primary keys. can_write: False for a restart without writes. is_view: for a view of
-        a local checkpoint, in which nothing changes.
-        """
-        self.resources = resources = Resources(
-            arena, files, options, clock, identity, geometry, seed, can_write, is_view
-        )
+    def __init__(self, resources: Resources) -> None:
+        """Make the parts, without rows."""
+        self.resources = resources
         self.transactions = Transactions(resources)
         self.schema = SchemaLog(resources)
-        self.snapshots = Snapshots(resources, is_view)
-        self.arena = arena
-        self.mem = arena.mem
-        self.options = options
-        self.clock = clock
+        self.snapshots = Snapshots(resources)
+        self.arena = resources.arena
+        self.mem = resources.mem
+        self.options = resources.options
+        self.clock = resources.clock
         self.failure = resources.failure
         self.latch = resources.latch
         self.locks = resources.locks
@@ -88,7 +67,7 @@ class Store:
             # In memory first, without a visible name: if memory is exhausted, the call fails before anything is logged.
             table = self.tables.make(numbered)
             self.tables.next_id += 1
-            mark = (lambda: self.disk.undo.record_create(table.table_id)) if table.format.has_disk else None
+            mark = (lambda: self.disk.undo.record_table(UNDO_CREATE, table.table_id)) if table.format.has_disk else None
             try:
                 self.schema.log({"create": json.loads(numbered.to_json())}, lambda: self.tables.publish(table), mark)
             except BaseException:
@@ -106,7 +85,7 @@ class Store:
                 self.tables.forget(table)
                 table.mark_dropped()
 
-            mark = (lambda: self.disk.undo.record_drop(table.table_id)) if table.format.has_disk else None
+            mark = (lambda: self.disk.undo.record_table(UNDO_DROP, table.table_id)) if table.format.has_disk else None
             try:
                 self.schema.log({"drop": table.table_id, "name": table.name}, forget, mark)
             finally:
@@ -138,21 +117,17 @@ class Store:
         """
         with self.schema.changing():
             table = self.tables.named(name)
-            self._change_partitions(table, changed(table))
-
-    def _change_partitions(self, table: Table, partition: Partition) -> None:
-        """Log the whole new definition, then make it visible."""
-        before = table.definition
-        change = table.prepare(replace(before, version=before.version + 1, partition=partition))
-        try:
-            self.schema.log({"alter": json.loads(change.definition.to_json())}, lambda: table.apply(change))
-        finally:
-            # A full log, or Ctrl-C while waiting for room: nothing has changed. Ctrl-C after that: the change is
-            # logged.
-            if table.definition is not change.definition:
-                table.discard_change(change)
-            elif change.gone:
-                self.users.release(DroppedFragment(table, change.gone))
+            before = table.definition
+            change = table.prepare(replace(before, version=before.version + 1, partition=changed(table)))
+            try:
+                self.schema.log({"alter": json.loads(change.definition.to_json())}, lambda: table.apply(change))
+            finally:
+                # A full log, or Ctrl-C while waiting for room: nothing has changed. Ctrl-C after that: the change is
+                # logged.
+                if table.definition is not change.definition:
+                    table.discard_change(change)
+                elif change.gone:
+                    self.users.release(DroppedFragment(table, change.gone))
 
     # --- indexes ---------------------------------------------------------------------------------
     def create_index(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.access.statuses import duplicate
-from tidemark.engine.base.errors import DuplicateKey, InvariantBroken, LockTimeout, MemoryExhausted
+from tidemark.engine.base.errors import DuplicateKey, LockTimeout, MemoryExhausted
 from tidemark.engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
 from tidemark.engine.index.unique_setup_kernels import begin_unique, enforce_unique, walk_unique
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_BUSY, ST_MEMORY, ST_MORE, ST_UNIQUE
@@ -74,12 +74,7 @@ class HashFilling(Filling):
                 self._pause(table, deadline)
                 continue
             deadline = None
-            if status not in (OK, ST_MORE):
-                raise store.failure.latch(
-                    InvariantBroken(f"the build of an index met a broken invariant (status {status}); reopen the store")
-                )
-            self.report(table, SLICE_ENTRIES - int(state[2]))
-            store.clock.sleep(0)  # lets waiting threads run
+            self.report(table, status, SLICE_ENTRIES - int(state[2]))
 
     def _pause(self, table: Table, deadline: float) -> None:
         """Wait briefly for a transaction that has locked a row which may have the key of another row. Raises:

@@ -188,11 +188,13 @@ class Table:
 
     def _share(self, **values: Any) -> None:
         """Set attributes that are the same in all versions of the table."""
-        for each in self._views:
-            view = each()
-            if view is not None:
-                for name, value in values.items():
-                    setattr(view, name, value)
+        for view in self._live():
+            for name, value in values.items():
+                setattr(view, name, value)
+
+    def _live(self) -> list[Table]:
+        """Return the versions that are in use."""
+        return [view for each in self._views if (view := each()) is not None]
 
     def altered(self, definition: TableDefinition) -> Table:
         """Return this table with other columns or another name; not visible to callers before `publish`. Raises:
@@ -216,9 +218,8 @@ class Table:
             index.definition, index.table_name = definitions[index.name], self.name
         self.superseded_by = None
         self._follow_uniques()
-        for each in self._views:
-            view = each()
-            if view is not None and view is not self:
+        for view in self._live():
+            if view is not self:
                 view.superseded_by = self
 
     def _put_words(self, header: Words, makes_room: bool = False) -> int:
@@ -391,11 +392,9 @@ class Table:
         every = (*self.uniques.values(), *self.building)
         columns = (each.definition.columns for each in every if each.definition.is_unique)
         names = frozenset().union(*columns)
-        for each in self._views:
-            view = each()
-            if view is not None:
-                # Older versions may use other column names. Keep those: passing the whole image is always correct.
-                view.unique_columns = names if view is self else view.unique_columns | names
+        for view in self._live():
+            # Older versions may use other column names. Keep those: passing the whole image is always correct.
+            view.unique_columns = names if view is self else view.unique_columns | names
 
     def is_change_of_indexes(self, definition: TableDefinition) -> bool:
         """Whether a definition differs from this table's in its indexes only."""

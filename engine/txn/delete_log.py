@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
+from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.memory.arena_layout import BLOCK_WORDS, OK
-from tidemark.engine.schema.row_layout import WORD_BYTES
 from tidemark.engine.txn.delete_log_kernels import note_deletes_of, setup_delete_log
 from tidemark.engine.txn.delete_log_layout import (
     DE_EPOCH,

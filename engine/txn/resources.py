@@ -110,10 +110,15 @@ class Resources:
         identity: tuple[bytes, int],
         geometry: Geometry,
         seed: int,
-        can_write: bool,
-        is_view: bool,
+        *,
+        can_write: bool = True,
+        is_view: bool = False,
     ) -> None:
-        """As for `Store`."""
+        """identity: store UUID, and the incarnation of this opening. geometry: of the log. seed: of the hash over
+        primary keys. can_write: False for a restart without writes. is_view: for a view of a local checkpoint, in which
+        nothing changes.
+        """
+        self.is_view = is_view
         self.arena = arena
         self.mem = arena.mem
         self.options = options

@@ -25,7 +25,7 @@ from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.errors import Error, RedoOverloaded, SchemaInvalid
 from tidemark.engine.base.options import Options
 from tidemark.engine.schema.column import Column
-from tidemark.engine.schema.types import Int64
+from tidemark.engine.types import Int64
 from tidemark.recovery.crash_harness.disks.order import OrderViolation
 
 if TYPE_CHECKING:

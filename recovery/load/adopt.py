@@ -42,9 +42,9 @@ from tidemark.engine.memory.arena_layout import (
     ST_PARTITION,
     ST_UNIQUE,
 )
-from tidemark.engine.schema.types_base import counted
 from tidemark.engine.store.outcome import find_outcome
 from tidemark.engine.txn.adopted_records import AdoptedRecords, Block, Part
+from tidemark.engine.types.base import counted
 from tidemark.recovery.load.commit import FoundLoad, end, find_loads, read_manifest, sweep
 from tidemark.recovery.load.directory import ADOPTING, Directory, directory_of, own_directory
 from tidemark.recovery.load.job import EXAMPLES_MAX

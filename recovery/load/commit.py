@@ -26,10 +26,10 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.engine.log.load_files import FOLDER, JOB_DIGITS, is_job_name
 from tidemark.engine.log.load_layout import LOAD_MANIFEST, LOAD_UNIT_WORDS_MIN
-from tidemark.engine.schema.types_base import counted
 from tidemark.engine.sealed.sealed_layout import KIND_LOAD_MANIFEST, header_of, is_sealed
 from tidemark.engine.sealed.units import sealed_text, text_of
 from tidemark.engine.sealed.version import check_version
+from tidemark.engine.types.base import counted
 from tidemark.recovery.load.directory import (
     ABORTED,
     ADOPTING,

@@ -57,7 +57,8 @@ def _with_instants(file: Any, definition: TableDefinition | None) -> pa.Schema:
     import pyarrow as pa
 
     columns = () if definition is None else definition.columns
-    wanted = {each.name: each.type.arrow_type() for each in columns if repr(each.type) == "Timestamp"}
+    known = {each.name: each.type.arrow_type() for each in columns}
+    wanted = {name: kind for name, kind in known.items() if getattr(kind, "tz", None)}
     schema = file.schema_arrow
     for number in range(len(file.schema)):
         about = file.schema.column(number)

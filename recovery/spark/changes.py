@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from tidemark.engine.types import ColumnType
+
 SWITCH = "changes"
 BATCH_OPTIONS = ("path", "table", SWITCH, "since", "until", "taskBytes")
 STREAM_OPTIONS = ("path", "table", SWITCH, "startingEpoch", "maxEpochsPerTrigger", "taskBytes")
@@ -198,10 +200,11 @@ def change_batches(found: Iterator[ChangedImages], definition: TableDefinition) 
     the column as it was when the read began; and the errors of reading.
     """
     schema = change_arrow_schema(definition)
+    kinds = {column.name: column.type for column in definition.columns}
     held: list[pa.RecordBatch] = []
     rows = size_bytes = 0
     for each in found:
-        batch = _batch(each, schema)
+        batch = _batch(each, schema, kinds)
         if held and (rows + batch.num_rows > BATCH_ROWS or size_bytes + batch.nbytes > BATCH_BYTES):
             yield _joined(held)
             held, rows, size_bytes = [], 0, 0
@@ -221,7 +224,7 @@ def _joined(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     return joined
 
 
-def _batch(changed: ChangedImages, schema: pa.Schema) -> pa.RecordBatch:
+def _batch(changed: ChangedImages, schema: pa.Schema, kinds: Mapping[str, ColumnType]) -> pa.RecordBatch:
     import pyarrow as pa
 
     image = changed.before if changed.after is None else changed.after
@@ -231,14 +234,16 @@ def _batch(changed: ChangedImages, schema: pa.Schema) -> pa.RecordBatch:
         [
             pa.repeat(pa.scalar(changed.epoch, pa.int64()), count),
             pa.repeat(pa.scalar(changed.operation, pa.string()), count),
-            _struct(changed.before, schema.field(BEFORE).type, count, changed.epoch),
-            _struct(changed.after, schema.field(AFTER).type, count, changed.epoch),
+            _struct(changed.before, schema.field(BEFORE).type, count, changed.epoch, kinds),
+            _struct(changed.after, schema.field(AFTER).type, count, changed.epoch, kinds),
         ],
         schema=schema,
     )
 
 
-def _struct(image: pa.RecordBatch | None, kind: pa.StructType, count: int, epoch: int) -> pa.StructArray:
+def _struct(
+    image: pa.RecordBatch | None, kind: pa.StructType, count: int, epoch: int, kinds: Mapping[str, ColumnType]
+) -> pa.StructArray:
     """Return an image with the columns of the schema: NULL in columns it lacks, and all NULL if there is no image."""
     import pyarrow as pa
 
@@ -251,7 +256,10 @@ def _struct(image: pa.RecordBatch | None, kind: pa.StructType, count: int, epoch
         if position < 0:
             arrays.append(pa.nulls(count, field.type))
             continue
-        arrays.append(_cast(image.column(position), field, epoch))
+        array, now = image.column(position), kinds[field.name]
+        if pa.types.is_string(field.type) and array.type == now.arrow_type():
+            array = now.text_of(array)
+        arrays.append(_cast(array, field, epoch))
     return pa.StructArray.from_arrays(arrays, fields=list(kind))
 
 

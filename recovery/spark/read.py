@@ -21,7 +21,7 @@ from tidemark.recovery.backup.rows_file import FRAGMENT_SHIFT, PLACE, ROWID_MASK
 from tidemark.recovery.places.names import canonical_place, shown_place
 from tidemark.recovery.places.storage import at_place
 from tidemark.recovery.spark.options import find_table
-from tidemark.recovery.spark.types import spark_schema
+from tidemark.recovery.spark.types import kept_schema, shown_column
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -127,10 +127,10 @@ def spark_place(spark: SparkSession, place: str) -> str:
 def frame_of(spark: SparkSession, rows: BackupRows, hidden: bool) -> DataFrame:
     """Return the rows as a DataFrame. hidden: with `$ROWID`, `$EPOCH`, `$AUTHOR` and `$FRAGMENT` after the columns."""
     import pyarrow as pa
-    from pyspark.sql.functions import broadcast, col, shiftright
+    from pyspark.sql.functions import broadcast, col, expr, shiftright
 
     columns = rows.definition.columns
-    schema = spark_schema(columns, hidden_columns(rows.definition))
+    schema = kept_schema(columns, hidden_columns(rows.definition))
     root = spark_place(spark, rows.place)
 
     def scan(names: list[str]) -> DataFrame:
@@ -147,7 +147,7 @@ def frame_of(spark: SparkSession, rows: BackupRows, hidden: bool) -> DataFrame:
         frame = frame.join(broadcast(gone), is_gone, "left_anti")
         if rows.whole:
             frame = frame.union(scan(rows.whole))
-    wanted = [col(_quoted(column.name)) for column in columns]
+    wanted = [expr(shown_column(column, _quoted(column.name))).alias(column.name) for column in columns]
     if hidden:
         place = col(_quoted(PLACE))
         wanted.append(place.bitwiseAND(ROWID_MASK).alias("$ROWID"))

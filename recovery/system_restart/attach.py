@@ -26,6 +26,7 @@ from tidemark.engine.base.errors import (
 from tidemark.engine.memory.arena import Arena
 from tidemark.engine.store.replay import PartsOutOfMemory
 from tidemark.engine.store.store import Store
+from tidemark.engine.txn.resources import Resources
 from tidemark.recovery.local_checkpoint.control import control_ids, control_name
 from tidemark.recovery.system_restart.indexes import build_indexes
 from tidemark.recovery.system_restart.load import PARTS, DataFileDamaged, Loader, Progress, must_fit
@@ -133,16 +134,9 @@ class Attachment:
         options = self._options
         arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes)
         identity = (sysfile.store, sysfile.incarnation)
+        made_with = (arena, self._files, options, self._clock)
         store = Store(
-            arena,
-            self._files,
-            options,
-            self._clock,
-            identity,
-            sysfile.geometry,
-            sysfile.hash_seed,
-            can_write=False,
-            is_view=True,
+            Resources(*made_with, identity, sysfile.geometry, sysfile.hash_seed, can_write=False, is_view=True)
         )
         for definition in control.tables:
             store.tables.install(definition)

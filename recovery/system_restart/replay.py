@@ -11,9 +11,9 @@ from tidemark.engine.disk.tablespaces import TablespaceDefinition
 from tidemark.engine.log.records import InvalidRecord, schema_of, transactions
 from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_SCHEMA, TRANSACTION_WORDS
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.types_base import is_int
 from tidemark.engine.store.replay import Replay
 from tidemark.engine.store.schema_changes import is_change_of_columns
+from tidemark.engine.types.base import is_int
 from tidemark.recovery.system_restart.load import run_parts
 
 if TYPE_CHECKING:

@@ -41,6 +41,7 @@ from tidemark.engine.memory.arena import Arena
 from tidemark.engine.store.replay import PartsOutOfMemory
 from tidemark.engine.store.store import Store
 from tidemark.engine.txn.delete_log import delete_log_words
+from tidemark.engine.txn.resources import Resources
 from tidemark.recovery.local_checkpoint.control import (
     Control,
     LogStart,
@@ -364,16 +365,8 @@ class Restart:
         arena = Arena(options.data_memory_bytes, options.checkpoint_memory_bytes, region)
         # The incarnation of this opening, which the sysfile does not have yet.
         identity = (sysfile.store, sysfile.incarnation + 1)
-        store = Store(
-            arena,
-            self._files,
-            options,
-            self._clock,
-            identity,
-            sysfile.geometry,
-            sysfile.hash_seed,
-            can_write=can_write,
-        )
+        made_with = (arena, self._files, options, self._clock)
+        store = Store(Resources(*made_with, identity, sysfile.geometry, sysfile.hash_seed, can_write=can_write))
         store.tables.next_id = sysfile.next_table_id
         if self._disk is not None:
             self._disk.close()

@@ -52,9 +52,9 @@ from tidemark.engine.rows.values_layout import (
     VALUE_TEXT,
     VALUE_UNDER_NULL,
 )
-from tidemark.engine.schema.types_base import counted
 from tidemark.engine.store.fragment_load import CopiesLoad
 from tidemark.engine.store.row_check import RowCheck
+from tidemark.engine.types.base import counted
 from tidemark.recovery.local_checkpoint.control import (
     Control,
     control_ids,

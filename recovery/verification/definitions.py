@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import NoSuchTable
 from tidemark.engine.schema.names import is_system_table, qualified_name
-from tidemark.recovery.verification.digest_rows import digest_class
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
@@ -71,7 +70,7 @@ def compare_definitions(
             continue
         if repr(left) != repr(right):
             found.append(SchemaDifference(name, column, "type differs", repr(left), repr(right)))
-        if digest_class(left) == digest_class(right):
+        if left.digest_class == right.digest_class:
             columns.append(column)
     if a.primary_key != b.primary_key or not set(a.primary_key) <= set(columns):
         keys = [", ".join(each.primary_key) for each in (a, b)]

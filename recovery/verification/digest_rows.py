@@ -11,38 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tidemark.engine.base.column_buffers import NO_BYTES, primitive, validity, variable
 from tidemark.engine.base.errors import InvariantBroken, Unsupported
-from tidemark.engine.rows.column_buffers import NO_BYTES, primitive, validity, variable
-from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating, Integer
-from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
 from tidemark.recovery.verification.digests_kernels import begin_digests, finish_digests, fold_bytes, fold_words
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.engine.memory.arena import Words
-    from tidemark.engine.schema.types_base import ColumnType
 
 PLACE_BITS = 63
-
-
-def digest_class(kind: ColumnType) -> str:
-    """Return the class of a type for digests: columns of one class are comparable."""
-    if isinstance(kind, Integer):
-        return "integer"
-    if isinstance(kind, Boolean):
-        return "bool"
-    if isinstance(kind, Floating):
-        return f"float{kind.bits}"
-    if isinstance(kind, Decimal):
-        return f"decimal of scale {kind.scale}"
-    if isinstance(kind, (Char, VarChar, LongText, Enum)):
-        return "text"
-    if isinstance(kind, Binary):
-        return f"{kind.length} bytes"
-    if isinstance(kind, (VarBinary, LongBinary)):
-        return "bytes"
-    return repr(kind)
 
 
 def fold(lanes: Words, array: pa.Array, count: int) -> None:

@@ -29,7 +29,7 @@ from tidemark.engine.disk.matrix_layout import (
     SPACE_WORDS,
 )
 from tidemark.engine.memory.arena_layout import F_DISK_EXTENT_COUNT
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 from tidemark.recovery.verification.disk_rows_check import DiskWalk
 from tidemark.recovery.verification.disk_rows_check_layout import (
     DISK_CHAIN,

@@ -10,7 +10,7 @@ be applied again: it is skipped if it was committed.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,7 +30,7 @@ from tidemark.replication.applier.epoch_state import EpochState, track
 from tidemark.replication.applier.intake import Intake, IntakeOptions, StatusRows
 from tidemark.replication.applier.one_pass import OnePass
 from tidemark.replication.applier.setups import AppliedTables
-from tidemark.replication.applier.stops import Stop, corrupt_event
+from tidemark.replication.applier.stops import Stop
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.conflict.epochs import (
     Ending,
@@ -52,6 +52,7 @@ from tidemark.replication.settings.status import (
 )
 
 if TYPE_CHECKING:
+    from tidemark.engine.base.clock import Clock
     from tidemark.engine.store.store import Store
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.replication.applier.transactions import EpochTransaction
@@ -97,6 +98,17 @@ class Applied(NamedTuple):
     rows: int
     next: Position
     is_passed_over: bool
+
+
+def retried(clock: Clock, retries: int, work: Callable[[], object]) -> None:
+    """Do work that a Retryable rolls back, again up to `retries` times."""
+    for _ in range(retries):
+        try:
+            work()
+            return
+        except Retryable:
+            clock.sleep(RETRY_PAUSE_SECONDS)
+    work()
 
 
 class _Again(Exception):
@@ -155,18 +167,13 @@ class Applier:
             except Error as error:
                 # An error without the position of an event gets that of the transaction.
                 if "file" not in error.evidence:
-                    error.evidence.update(file=transaction.start.file, position=transaction.start.position)
+                    error.evidence.update(transaction.start._asdict())
                 raise
         raise AssertionError("the last attempt returns or raises")
 
     def _try(self, transaction: EpochTransaction) -> Applied:
         source_id = transaction.source_id
-        items = self._intake.batches(transaction)
-        first = next(items, None)
-        if not isinstance(first, StatusRows) or not first.rows or first.rows[0][0] != source_id:
-            text = f"an epoch transaction does not begin with the epoch of its server {source_id}"
-            raise corrupt_event(transaction.start, text)
-        epoch = first.rows[0][1]
+        epoch, first, items = self._intake.begun(transaction)
         applied = applied_epoch(self.store, source_id)
         verifier = self._verifiers.get(source_id)
         if verifier is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -62,29 +63,20 @@ class ChangeBatch:
         """Return the rows [start, stop), without a copy."""
         if start == 0 and stop == self.rows:
             return self
-
-        def some(columns: Columns | None) -> Columns | None:
-            if columns is None:
-                return None
-            return {name: array.slice(start, stop - start) for name, array in columns.items()}
-
         keys = slice_keys(self.keys, start, stop)
-        return self._with(some(self.before), some(self.after), self.transactions[start:stop], keys)
+        return self._with(lambda array: array.slice(start, stop - start), self.transactions[start:stop], keys)
 
     def take(self, places: Words) -> ChangeBatch:
         """Return the rows at `places`, ascending."""
         if places.size == self.rows:
             return self
+        return self._with(lambda array: array.take(places), self.transactions[places], self.keys.take(places))
 
-        def some(columns: Columns | None) -> Columns | None:
-            return None if columns is None else {name: array.take(places) for name, array in columns.items()}
-
-        keys = self.keys.take(places)
-        return self._with(some(self.before), some(self.after), self.transactions[places], keys)
-
-    def _with(
-        self, before: Columns | None, after: Columns | None, transactions: Words, keys: EncodedKeys
-    ) -> ChangeBatch:
+    def _with(self, some: Callable[[pa.Array], pa.Array], transactions: Words, keys: EncodedKeys) -> ChangeBatch:
+        before, after = (
+            None if image is None else {name: some(array) for name, array in image.items()}
+            for image in (self.before, self.after)
+        )
         place = (self.table, self.event, self.flags, self.server_id)
         return ChangeBatch(*place, before, after, transactions, keys, self.origin)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from tidemark.engine.schema.column import ABSENT
-from tidemark.engine.schema.types import Enum as EnumType
 from tidemark.replication.settings.exceptions_table import (
     Cause,
     ExceptionsPlan,
@@ -57,9 +56,8 @@ class ConflictBatch:
 
 
 def _labels(column: Column, numbers: NDArray[np.int64]) -> NDArray[Any]:
-    if not isinstance(column.type, EnumType):
-        return numbers
-    return np.array(column.type.members, dtype=object)[numbers - 1]
+    members = column.type.members
+    return np.array(members, dtype=object)[numbers - 1] if members else numbers
 
 
 def _transactions(column: Column, batch: ConflictBatch) -> NDArray[Any]:

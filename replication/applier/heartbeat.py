@@ -10,15 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from tidemark.engine.access.batch_operations import write_many
-from tidemark.engine.base.errors import TableExists
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.types import Int64, UInt32
-from tidemark.replication.settings.system_tables import one_transaction, rows_of
+from tidemark.engine.types import Int64, UInt32
+from tidemark.replication.settings.system_tables import made, one_transaction, rows_named
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
-    from tidemark.engine.table.table import Table
 
 HEARTBEAT: Final = "tidemark.heartbeat"
 HEARTBEAT_TABLE: Final = TableDefinition(
@@ -26,39 +24,24 @@ HEARTBEAT_TABLE: Final = TableDefinition(
 )
 
 
-def _table(store: Store) -> Table:
-    found = store.tables.by_name.get(HEARTBEAT)
-    if found is None:
-        try:
-            return store.create_table(HEARTBEAT_TABLE)
-        except TableExists:  # an applier has created it meanwhile
-            found = store.tables.by_name[HEARTBEAT]
-    return found
-
-
 def beat(store: Store, server_id: int) -> None:
     """Write the row of this site; create the table if it is missing. The row is durable with its epoch.
 
     Raises: Retryable errors, after which the row is unchanged; StoreFailed.
     """
-    table = _table(store)
+    table = made(store, HEARTBEAT_TABLE)
     with one_transaction(store) as txn:
         write_many(txn, table, [{"server_id": server_id, "wall_us": store.clock.wall_us()}])
 
 
 def newest(store: Store, server_id: int) -> int | None:
     """Return the wall time in the row of a site, in microseconds; it differs after each write. None without a row."""
-    table = store.tables.by_name.get(HEARTBEAT)
-    rows = () if table is None else rows_of(table)
-    return next((int(row["wall_us"]) for row in rows if row["server_id"] == server_id), None)
+    return next((int(row["wall_us"]) for row in rows_named(store, HEARTBEAT) if row["server_id"] == server_id), None)
 
 
 def ages(store: Store) -> dict[int, float]:
     """Return, by server id, the seconds since the row of each site was written; empty without the table. The site's
     clock set the time in the row, and this site's clock measures its age.
     """
-    table = store.tables.by_name.get(HEARTBEAT)
-    if table is None:
-        return {}
     now_us = store.clock.wall_us()
-    return {row["server_id"]: max(0, now_us - row["wall_us"]) / 1e6 for row in rows_of(table)}
+    return {row["server_id"]: max(0, now_us - row["wall_us"]) / 1e6 for row in rows_named(store, HEARTBEAT)}

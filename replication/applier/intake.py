@@ -26,8 +26,8 @@ from tidemark.replication.conflict.functions import Kind
 from tidemark.replication.settings.system_tables import NDB_BINLOG_INDEX, NDB_SCHEMA
 
 if TYPE_CHECKING:
-    from tidemark.engine.schema.types_base import ColumnType
     from tidemark.engine.table.table import Table
+    from tidemark.engine.types import ColumnType
     from tidemark.replication.applier.batch import Columns
     from tidemark.replication.applier.key_set import Words
     from tidemark.replication.applier.transactions import EpochTransaction
@@ -121,6 +121,15 @@ class Intake:
             else:
                 yield from self._cut(run, only_keys)
 
+    def begun(self, transaction: EpochTransaction) -> tuple[int, StatusRows, Iterator[ChangeBatch | StatusRows]]:
+        """Return (epoch of the transaction, the rows that name it, the rows after them). Raises: as `batches`."""
+        items = self.batches(transaction)
+        first = next(items, None)
+        if not isinstance(first, StatusRows) or not first.rows or first.rows[0][0] != transaction.source_id:
+            text = f"an epoch transaction does not begin with the epoch of its server {transaction.source_id}"
+            raise corrupt_event(transaction.start, text)
+        return first.rows[0][1], first, items
+
     # --- events ------------------------------------------------------------------------------------
     def _runs(self, transaction: EpochTransaction) -> Iterator[JoinedRows]:
         return joined_rows(_of_rows(transaction), self._is_wanted, min(self.options.batch_bytes, BODY_BYTES))
@@ -172,8 +181,7 @@ class Intake:
         wanted = frozenset(place for place, name in enumerate(names) if name in key) if only_keys else None
         of_before = None if shown is None else frozenset(place for place in before if names[place] in shown)
         try:
-            types = [column.type for column in run.map.columns]
-            reader = BodyReader(types, before, after, targets, wanted, of_before)
+            reader = BodyReader(run.map.types, before, after, targets, wanted, of_before)
         except Rejected as error:
             raise located(error, run.origin) from error
         return _Fit(run.map, table, definition.version, tuple(names), shown, reader)
@@ -230,9 +238,8 @@ class Intake:
             raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} come as events that are not writes")
         key = (run.map, run.first.before, run.first.after)
         if self._status is None or self._status[0] != key:
-            types = [column.type for column in run.map.columns]
-            wanted = frozenset(range(len(types)) if self.options.with_places else (0, 1))
-            self._status = key, BodyReader(types, *present(run.first), wanted=wanted)
+            wanted = None if self.options.with_places else frozenset((0, 1))
+            self._status = key, BodyReader(run.map.types, *present(run.first), wanted=wanted)
         for chunk in self._status[1].chunks(run.body, run.origin):
             if not {0, 1} <= set(chunk.after):
                 raise corrupt_event(run.origin, f"rows of {STATUS_TABLE} lack their first columns")

@@ -8,8 +8,8 @@ import numpy as np
 
 from tidemark.engine.access.batch_operations import decode_entries
 from tidemark.engine.applied.applied_rows import Judge
+from tidemark.engine.base.column_buffers import primitive
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
-from tidemark.engine.rows.column_buffers import primitive
 from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK
 from tidemark.replication.conflict.functions import Check, Decision
 
@@ -90,7 +90,7 @@ def compare_rows(images: list[pa.Array], rows: list[pa.Array]) -> Words:
 
     result = np.zeros(len(rows[0]), dtype=np.int64)
     for one, other in zip(images, rows, strict=True):
-        one, other = _plain(one), _plain(other)
+        one, other = plain(one), plain(other)
         if one.type != other.type:
             one = one.cast(other.type)
         has_one, has_other = _flags(one.is_valid()), _flags(other.is_valid())
@@ -100,7 +100,8 @@ def compare_rows(images: list[pa.Array], rows: list[pa.Array]) -> Words:
     return result
 
 
-def _plain(array: pa.Array) -> pa.Array:
+def plain(array: pa.Array) -> pa.Array:
+    """Return a column with the text of an Enum."""
     import pyarrow as pa
 
     return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array

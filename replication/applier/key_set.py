@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tidemark.engine.base.column_buffers import NO_WORDS
 from tidemark.engine.base.errors import InvariantBroken, TransactionTooLarge
-from tidemark.engine.rows.column_buffers import NO_WORDS
 from tidemark.engine.rows.columnar import EncodedKeys
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 from tidemark.replication.applier.key_sets_kernels import add_keys, find_keys, rehash_keys
 from tidemark.replication.applier.key_sets_layout import (
     KEY_SET_BROKEN,

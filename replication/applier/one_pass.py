@@ -21,7 +21,7 @@ from tidemark.replication.applier.epoch_state import EpochState
 from tidemark.replication.applier.exceptions_rows import ConflictBatch, exceptions_columns
 from tidemark.replication.applier.held_rows import HeldRows
 from tidemark.replication.applier.intake import StatusRows
-from tidemark.replication.applier.judges import judge_of
+from tidemark.replication.applier.judges import judge_of, plain
 from tidemark.replication.applier.key_set import KeySet
 from tidemark.replication.applier.stops import Stop, cannot_refresh, corrupt_event, located, misconfigured
 from tidemark.replication.conflict.epochs import Pass
@@ -364,11 +364,6 @@ class OnePass:
 
 def _by_position(table: Table, columns: Columns | None) -> dict[int, Any] | None:
     """Return columns as exceptions rows need them: those of an Enum as text."""
-    import pyarrow as pa
-
     if columns is None:
         return None
-    return {
-        table.definition.position(name): array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
-        for name, array in columns.items()
-    }
+    return {table.definition.position(name): plain(array) for name, array in columns.items()}

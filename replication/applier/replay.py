@@ -23,15 +23,15 @@ from tidemark.engine.applied import applied_rows
 from tidemark.engine.applied.noted_rows import tag
 from tidemark.engine.base.errors import BinlogDamaged, MemoryExhausted, Rejected, Retryable, TransactionTooLarge
 from tidemark.engine.log.redo_layout import AUTHOR_MASK
-from tidemark.replication.applier.apply_status import applied_epochs, write_row
+from tidemark.replication.applier.apply_status import write_row
 from tidemark.replication.applier.held_rows import HeldRows
 from tidemark.replication.applier.intake import Intake, IntakeOptions, StatusRows
 from tidemark.replication.applier.schema_statements import apply_statement, schema_entries_of
-from tidemark.replication.applier.stops import corrupt_event, located
+from tidemark.replication.applier.stops import located
 from tidemark.replication.conflict.functions import Kind
 from tidemark.replication.injector.schema_events import SchemaOperation, schema_row, write_schema_row
 from tidemark.replication.settings.any_value import FLAG_READ, RESERVED
-from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, made_table
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, made_table, rows_named
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
@@ -101,13 +101,9 @@ class EpochReplay:
 
     def _read(self, transaction: EpochTransaction) -> tuple[int, Iterator[Item]]:
         """Return (the epoch, the items after the row that names it). Raises: PeerError."""
-        items = self._intake.batches(transaction)
-        first = next(items, None)
-        if not isinstance(first, StatusRows) or not first.rows or first.rows[0][0] != transaction.source_id:
-            text = f"an epoch transaction does not begin with the epoch of its server {transaction.source_id}"
-            raise corrupt_event(transaction.start, text)
+        epoch, first, items = self._intake.begun(transaction)
         rest = replace(first, rows=first.rows[1:], places=first.places[1:])
-        return first.rows[0][1], chain([rest], items)
+        return epoch, chain([rest], items)
 
     def _open(self, epoch: int) -> None:
         """Open the epoch of this number, or stay in a later one if local checkpoints have closed it."""
@@ -195,7 +191,7 @@ class _Authors:
         """The author of reflected changes, which have the primary's own id: the other site, if the primary has applied
         only one; else the largest author.
         """
-        known = applied_epochs(self._store) if NDB_APPLY_STATUS in self._store.tables.by_name else {}
+        known = (row["server_id"] for row in rows_named(self._store, NDB_APPLY_STATUS))
         others = [server_id for server_id in known if server_id != self._own_id]
         return min(others[0], AUTHOR_MASK) if len(others) == 1 else AUTHOR_MASK
 
@@ -274,8 +270,7 @@ def _missing(row: ChangeBatch) -> BinlogDamaged:
     return BinlogDamaged(
         f"{row.origin.text}: a {row.event.value} of {row.table.name}, key {shown!r}, finds no row: the binlog is not"
         " this store's, or changes before it were not logged; restore to an earlier epoch, or from the archive",
-        file=row.origin.file,
-        position=row.origin.position,
+        **row.origin._asdict(),
         table=row.table.name,
     )
 

@@ -10,9 +10,9 @@ Objects local to a site stay: tables of the database `mysql` are not touched, ta
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemark.engine.base.errors import (
     IndexExists,
@@ -30,7 +30,6 @@ from tidemark.engine.schema.partition import ListPartition, RangePartition
 from tidemark.engine.store.schema_changes import (
     change_columns,
     fresh,
-    is_wider,
     with_column,
     with_default,
     with_name,
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
 
 _log = logging.getLogger("tidemark.applier")
+T = TypeVar("T", Column, IndexDefinition)
 
 
 def apply_statement(store: Store, database: str, text: str, author: int = 0) -> int:
@@ -215,12 +215,12 @@ def _rename(store: Store, statement: s.RenameTable) -> int:
 
 
 # --- columns --------------------------------------------------------------------------------------
-def _column(definition: TableDefinition, name: str) -> Column | None:
-    return next((each for each in definition.columns if each.name == name), None)
+def _named(items: Iterable[T], name: str) -> T | None:
+    return next((each for each in items if each.name == name), None)
 
 
 def _must_column(definition: TableDefinition, name: str) -> Column:
-    found = _column(definition, name)
+    found = _named(definition.columns, name)
     if found is None:
         raise NoSuchColumn(
             f"{definition.name} has no column {name!r} here, but the source alters it",
@@ -231,7 +231,7 @@ def _must_column(definition: TableDefinition, name: str) -> Column:
 
 
 def _add_column(store: Store, definition: TableDefinition, statement: s.AddColumn) -> int:
-    found, wanted = _column(definition, statement.column.name), statement.column
+    found, wanted = _named(definition.columns, statement.column.name), statement.column
     if found is not None:
         is_equal = (found.type, found.nullable) == (wanted.type, wanted.nullable) and is_same_default(found, wanted)
         if is_equal:
@@ -246,7 +246,7 @@ def _add_column(store: Store, definition: TableDefinition, statement: s.AddColum
 
 
 def _drop_column(store: Store, definition: TableDefinition, statement: s.DropColumn) -> int:
-    if _column(definition, statement.column) is None:
+    if _named(definition.columns, statement.column) is None:
         return 0
     change_columns(store, definition.name, lambda before: without_column(before, statement.column), statement.column)
     return 1
@@ -254,7 +254,7 @@ def _drop_column(store: Store, definition: TableDefinition, statement: s.DropCol
 
 def _rename_column(store: Store, definition: TableDefinition, statement: s.RenameColumn) -> int:
     old, new = statement.column, statement.to
-    if _column(definition, old) is None and _column(definition, new) is not None:
+    if _named(definition.columns, old) is None and _named(definition.columns, new) is not None:
         return 0
     _must_column(definition, old)
     change_columns(store, definition.name, lambda before: with_renamed_column(before, old, new), old)
@@ -272,7 +272,7 @@ def _change_column(store: Store, definition: TableDefinition, statement: s.Chang
         )
     changes = 0
     # A wider column than the source's can store every value that the source sends.
-    if found.type != wanted.type and not is_wider(wanted.type, found.type):
+    if found.type != wanted.type and not wanted.type.can_become(found.type):
         change_columns(store, definition.name, lambda before: with_wider_column(before, name, wanted.type), name)
         changes += 1
     return changes + _set_default(store, definition, s.SetDefault(definition.name, name, wanted.default))
@@ -292,12 +292,8 @@ def _set_default(store: Store, definition: TableDefinition, statement: s.SetDefa
 
 
 # --- indexes and partitions -----------------------------------------------------------------------
-def _index(definition: TableDefinition, name: str) -> IndexDefinition | None:
-    return next((each for each in definition.indexes if each.name == name), None)
-
-
 def _create_index(store: Store, definition: TableDefinition, statement: s.CreateIndex) -> int:
-    found = _index(definition, statement.index.name)
+    found = _named(definition.indexes, statement.index.name)
     if found == statement.index:
         return 0
     if found is not None:
@@ -311,7 +307,7 @@ def _create_index(store: Store, definition: TableDefinition, statement: s.Create
 
 
 def _drop_index(store: Store, definition: TableDefinition, statement: s.DropIndex) -> int:
-    if _index(definition, statement.index) is None:
+    if _named(definition.indexes, statement.index) is None:
         return 0
     store.drop_index(definition.name, statement.index)
     return 1

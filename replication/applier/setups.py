@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX
 from tidemark.replication.conflict.functions import Check
 from tidemark.replication.conflict.programs import program_of
 from tidemark.replication.settings.match import ReplicationRow, find_row, row_of
@@ -69,7 +68,8 @@ class AppliedTables:
     def of(self, table: Table) -> AppliedTable:
         """Return a table, set up if needed; errors and remarks about its settings are then logged."""
         known = self._known.get(table.table_id)
-        exceptions = exceptions_of(table.name, self._definitions(table.name))
+        found = exceptions_of(table.name, self._store.tables.by_name)
+        exceptions = None if found is None else found.definition
         if (
             known is not None
             and known.table is table
@@ -93,10 +93,3 @@ class AppliedTables:
         if applied.setup.exceptions is not None:
             return None
         return frozenset((*table.definition.primary_key, *([applied.column] if applied.column is not None else ())))
-
-    def _definitions(self, name: str) -> dict[str, TableDefinition]:
-        """Return the definitions of the tables that may be the exceptions table of this one."""
-        found = (
-            self._store.tables.by_name.get(name + suffix) for suffix in (EXCEPTIONS_SUFFIX, EXCEPTIONS_SUFFIX.lower())
-        )
-        return {table.name: table.definition for table in found if table is not None}

@@ -23,12 +23,12 @@ class Stop(Enum):
 def corrupt_event(origin: Position, what: str, stop: Stop = Stop.CORRUPT_EVENT) -> PeerError:
     """Return the error for an event of the source that cannot be applied."""
     text = f"{origin.text}: {what}; the applier stops, check the source"
-    return PeerError(text, file=origin.file, position=origin.position, stop=stop)
+    return PeerError(text, **origin._asdict(), stop=stop)
 
 
 def misconfigured(origin: Position, what: str) -> Rejected:
     """Return the error for an event that cannot be applied with the settings of this site."""
-    return Rejected(f"{origin.text}: {what}", file=origin.file, position=origin.position, stop=Stop.CONFIGURATION)
+    return Rejected(f"{origin.text}: {what}", **origin._asdict(), stop=Stop.CONFIGURATION)
 
 
 def cannot_refresh(table: str, column: str) -> Unsupported:
@@ -46,5 +46,4 @@ def located(error: Rejected, origin: Position) -> Rejected:
     """Return the error with the position of the event that caused it."""
     if "file" in error.evidence:
         return error
-    evidence = {**error.evidence, "file": origin.file, "position": origin.position}
-    return type(error)(f"{origin.text}: {error.message}", **evidence)
+    return type(error)(f"{origin.text}: {error.message}", **{**error.evidence, **origin._asdict()})

@@ -65,8 +65,7 @@ class EpochTransaction:
                 reader.close()
         raise PeerError(
             f"{self.start.text}: the transaction breaks off at the end of the log; wait for the rest of it",
-            file=self.start.file,
-            position=self.start.position,
+            **self.start._asdict(),
         )
 
     def leave(self, walk: Iterator[ReadEvent]) -> None:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import codecs
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tidemark.engine.rows.row_format import Words
+from tidemark.engine.types.base import Octets
 
-Octets = NDArray[np.uint8]
 UTF8MB4, UTF8MB3, LATIN1, ASCII, BINARY = "utf8mb4", "utf8mb3", "latin1", "ascii", "binary"
 # Bytes of the longest character, 0 for bytes, of the character sets that row events bring.
 CHARACTER_BYTES = {UTF8MB4: 4, UTF8MB3: 3, LATIN1: 1, ASCII: 1, BINARY: 0}

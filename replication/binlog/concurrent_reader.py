@@ -14,7 +14,7 @@ reported.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import BinlogDamaged, FileMissing, LimitExceeded, PositionLost
@@ -42,22 +42,15 @@ def lost(what: str, **evidence: object) -> PositionLost:
     )
 
 
-class Found(NamedTuple):
-    """A boundary and the file it is in."""
-
-    file: str
-    boundary: Boundary
-
-
 class ConcurrentReader:
     """The files of one binlog. One thread at a time may call it; no file stays open between calls."""
 
-    def __init__(self, files: Files, folder: str, base: str, clock: Clock | None = None) -> None:
+    def __init__(self, files: Files, folder: str, base: str) -> None:
         """Raises: BinlogDamaged, FileMissing, Rejected."""
         self._files = files
         self._folder = folder
         self._base = base
-        self.clock = clock or SystemClock()
+        self.clock: Clock = SystemClock()
 
     def index(self) -> BinlogIndex:
         """Return the files as they are now. Raises: BinlogDamaged, FileMissing."""
@@ -70,11 +63,11 @@ class ConcurrentReader:
         """
         index = self.index()
         for name in reversed(index.names):
-            first = next((each for each in self._of_file(name, b.FIRST_POSITION) if each.boundary.epoch), None)
-            if first is None or first.boundary.epoch > epoch:
+            first = next((each for each in self._of_file(name, b.FIRST_POSITION) if each.epoch), None)
+            if first is None or first.epoch > epoch:
                 continue
-            end = first.boundary.end
-            for _, boundary in self._of_file(name, end):
+            end = first.end
+            for boundary in self._of_file(name, end):
                 if boundary.epoch > epoch:
                     break
                 end = boundary.end if boundary.epoch else end
@@ -86,14 +79,15 @@ class ConcurrentReader:
     def newest_epoch(self) -> int:
         """Return the newest epoch in the binlog now, 0 if it has none. Raises: BinlogDamaged, FileMissing."""
         for name in reversed(self.index().names):
-            newest = max((each.boundary.epoch for each in self._of_file(name, b.FIRST_POSITION)), default=0)
+            newest = max((each.epoch for each in self._of_file(name, b.FIRST_POSITION)), default=0)
             if newest:
                 return newest
         return 0
 
     # --- walking ----------------------------------------------------------------------------------
-    def boundaries(self, start: Position) -> Iterator[Found]:
-        """Yield the boundaries after `start`, which is between transactions, file after file, up to the current end.
+    def boundaries(self, start: Position) -> Iterator[tuple[str, Boundary]]:
+        """Yield the boundaries after `start`, which is between transactions, each with its file, file after file, up to
+        the current end.
 
         Raises: PositionLost if the files were purged, BinlogDamaged, LimitExceeded.
         """
@@ -103,7 +97,7 @@ class ConcurrentReader:
                 raise lost(f"{start.file} is no longer in the binlog", file=start.file)
             # All transactions of a file are written before the index names its successor.
             following = index.following(start.file)
-            yield from self._of_file(start.file, start.position)
+            yield from ((start.file, each) for each in self._of_file(start.file, start.position))
             if following is None:
                 return
             start = Position(following, b.FIRST_POSITION)
@@ -118,7 +112,7 @@ class ConcurrentReader:
         file.read_errors_latch = False
         return file
 
-    def _of_file(self, name: str, start: int) -> Iterator[Found]:
+    def _of_file(self, name: str, start: int) -> Iterator[Boundary]:
         """Raises: BinlogDamaged, LimitExceeded, PositionLost, FileMissing."""
         for look in range(_LOOKS):
             with Opened(self._files, self._open(name)) as file:
@@ -131,7 +125,7 @@ class ConcurrentReader:
                 try:
                     for boundary in self._read(file, name, start, is_written):
                         start = boundary.end
-                        yield Found(name, boundary)
+                        yield boundary
                     return
                 except (BinlogDamaged, LimitExceeded):
                     if look + 1 == _LOOKS or not is_written:

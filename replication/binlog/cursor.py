@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 from tidemark.replication.binlog.position import Position
 
 _U16, _U64 = struct.Struct("<H"), struct.Struct("<Q")

@@ -355,12 +355,12 @@ def _parse_rows(cursor: Cursor, kind: int, version: int) -> Rows:
 
 def _parse_extra(extra: Cursor) -> tuple[int | None, int]:
     """Return (transaction id, conflict flags) of NDB's extra row info; (None, 0) if the info is not NDB's."""
-    transaction_id, conflict_flags = None, 0
     if extra.left < _EXTRA.size:
-        return transaction_id, conflict_flags
+        return None, 0
     tag, block_bytes, form, info = extra.unpack(_EXTRA)
     if tag != b.EXTRA_TAG_NDB or form != b.EXTRA_FORMAT_NDB:
-        return transaction_id, conflict_flags
+        return None, 0
+    transaction_id, conflict_flags = None, 0
     size = block_bytes - (_EXTRA.size - 1)
     fields = Cursor(extra.view(size), extra.origin)
     if info & b.EXTRA_HAS_TRANSACTION_ID:

@@ -71,10 +71,8 @@ class ImageRule:
     @property
     def needs_changed(self) -> bool:
         """Whether updates name the columns they changed."""
-        return Present.CHANGED in (self.update_before, self.update_after) or Present.KEY_AND_CHANGED in (
-            self.update_before,
-            self.update_after,
-        )
+        changed = (Present.CHANGED, Present.KEY_AND_CHANGED)
+        return self.update_before in changed or self.update_after in changed
 
 
 def rule_of(how: BinlogType) -> ImageRule:
@@ -129,16 +127,11 @@ class RowBatch:
     after_has_disk: bool = True
 
     def __post_init__(self) -> None:
-        has = (self.rows.before is not None, self.rows.after is not None)
+        images = (self.rows.before, self.rows.after)
+        has = tuple(each is not None for each in images)
         needed = {WRITE: (has[0], True), UPDATE: (True, True), DELETE: (True, has[1])}[self.kind]
-        lengths = {
-            len(each)
-            for each in (
-                *(self.rows.before, self.rows.after),
-                *(self.transaction_ids, self.conflict_flags, self.server_ids),
-            )
-            if each is not None
-        }
+        marks = (self.transaction_ids, self.conflict_flags, self.server_ids)
+        lengths = {len(each) for each in (*images, *marks) if each is not None}
         if has != needed or len(lengths) > 1:
             raise InvariantBroken(f"a batch of {_KIND_NAMES[self.kind]} rows lacks images or marks; report this")
 
@@ -247,8 +240,3 @@ def runs(batch: RowBatch, options: BinlogOptions) -> Iterator[Run]:
                 kind, before, after = _images(batch, changed)
                 yield Run(kind, before, after, transaction_id, flags, server_id, first + begin, end - begin)
             begin = end
-
-
-def plans_of(run: Run) -> tuple[ImagePlan, ImagePlan]:
-    """Return the plans of a run for `BodyWriter`: NO_PLAN for an absent image."""
-    return run.before or NO_PLAN, run.after or NO_PLAN

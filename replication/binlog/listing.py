@@ -18,8 +18,7 @@ from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.index import BinlogIndex
 from tidemark.replication.binlog.position import Position
-from tidemark.replication.binlog.reader import StatementMaps, present
-from tidemark.replication.binlog.row_plan import BodyReader
+from tidemark.replication.binlog.reader import StatementMaps
 from tidemark.replication.binlog.scan import PIECE_BYTES, read_format
 from tidemark.replication.binlog.table_map import TableMap
 
@@ -61,11 +60,8 @@ class BinlogListing:
     def __init__(self, files: Files, folder: str, base: str) -> None:
         """Raises: BinlogDamaged, FileMissing, Rejected."""
         self._files = files
-        self._folder = folder
-        self._base = base
         self.index = BinlogIndex(files, folder, base)
         self._maps = StatementMaps()
-        self._readers: dict[tuple[TableMap, bytes | None, bytes | None], BodyReader] = {}
 
     def entries(self, start: Position | None = None, only: str | None = None) -> Iterator[Entry]:
         """Yield an entry for each event from `start` on (None: the oldest), in file `only` or to the end of the binlog.
@@ -149,12 +145,7 @@ class BinlogListing:
         type whose values cannot be measured.
         """
         try:
-            found = self._maps.of(rows, origin)
-            key = (found, rows.before, rows.after)
-            reader = self._readers.get(key)
-            if reader is None:
-                types = [column.type for column in found.columns]
-                reader = self._readers[key] = BodyReader(types, *present(rows), wanted=frozenset())
+            reader = self._maps.reader(rows, origin, frozenset())
         except (BinlogDamaged, Unsupported):
             return None
         return sum(chunk.count for chunk in reader.chunks(rows.body, origin))

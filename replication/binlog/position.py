@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tidemark.engine.base.errors import BinlogDamaged
+from tidemark.engine.base.errors import BinlogDamaged, LimitExceeded, Unsupported
 from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
 
 
@@ -26,8 +26,13 @@ class Position(NamedTuple):
 
     def damaged(self, what: str) -> BinlogDamaged:
         """Return the error for a damaged event; `what` is the predicate of its message."""
-        return BinlogDamaged(
-            f"{self.text}: the event {what}; the file is damaged; copy it from another site or a backup",
-            file=self.file,
-            position=self.position,
-        )
+        text = f"{self.text}: the event {what}; the file is damaged; copy it from another site or a backup"
+        return BinlogDamaged(text, **self._asdict())
+
+    def unsupported(self, what: str, **evidence: Any) -> Unsupported:
+        """Return the error for an event that cannot be ingested; `what` is its message."""
+        return Unsupported(f"{self.text}: {what}", **self._asdict(), **evidence)
+
+    def too_large(self, size: int, limit: int) -> LimitExceeded:
+        """Return the error for an event of too many bytes."""
+        return LimitExceeded(f"{self.text}: an event of {size} bytes is larger than {limit}", **self._asdict())

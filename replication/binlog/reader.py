@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import FileTruncated, LimitExceeded, Rejected, Unsupported, ValueOutOfRange
 from tidemark.engine.files.protocol import File, Files
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.cursor import Cursor
@@ -159,18 +159,13 @@ class BinlogReader(Closable):
             )
         while self.position.position < end:
             at = self.position
-            origin = Position(name, at.position)
             shift = self._shift if at.position >= self._relayed else 0
             head = self._bytes(file, at.position, min(b.HEADER_BYTES, end - at.position), end)
             header = header_in(head, name, at.position, end, shift)
             if header.event_bytes > EVENT_BYTES_MAX:
-                raise LimitExceeded(
-                    f"{origin.text}: an event of {header.event_bytes} bytes is larger than {EVENT_BYTES_MAX}",
-                    file=name,
-                    position=at.position,
-                )
+                raise at.too_large(header.event_bytes, EVENT_BYTES_MAX)
             raw = self._bytes(file, at.position, header.event_bytes, end)
-            event = self._maps.parse(header, raw, origin, self._has_checksum)
+            event = self._maps.parse(header, raw, at, self._has_checksum)
             following = Position(name, at.position + header.event_bytes)
             is_boundary = self._boundaries.step(header.type, event)
             self.position = following
@@ -191,7 +186,7 @@ class StatementMaps:
     def __init__(self) -> None:
         self._maps: dict[int, TableMap] = {}
         self._has_ended = False
-        self._readers: dict[tuple[int, int, bytes | None, bytes | None], tuple[TableMap, BodyReader]] = {}
+        self._readers: dict[tuple[object, ...], tuple[TableMap, BodyReader]] = {}
 
     def observe(self, event: e.Event) -> None:
         """Update the maps by the next event, before the caller uses it. Raises: LimitExceeded for a statement of too
@@ -220,16 +215,16 @@ class StatementMaps:
             raise origin.damaged(f"has rows of {counted(rows.columns, 'column')}, its table has {len(found.columns)}")
         return found
 
-    def reader(self, rows: e.Rows, origin: Position) -> BodyReader:
-        """Return a reader for the rows of an event. It decodes each column as the store's type for its MySQL type.
-        Raises: BinlogDamaged, Unsupported, LimitExceeded.
+    def reader(self, rows: e.Rows, origin: Position, wanted: frozenset[int] | None = None) -> BodyReader:
+        """Return a reader for the rows of an event. It decodes the wanted columns, all if None, each as the store's
+        type for its MySQL type. Raises: BinlogDamaged, Unsupported, LimitExceeded.
         """
         found = self.of(rows, origin)
-        key = (rows.table_id, rows.kind, rows.before, rows.after)
+        key = (rows.table_id, rows.kind, rows.before, rows.after, wanted)
         known = self._readers.get(key)
         if known is not None and (known[0] is found or known[0] == found):
             return known[1]
-        reader = BodyReader([column.type for column in found.columns], *present(rows))
+        reader = BodyReader(found.types, *present(rows), wanted=wanted)
         if len(self._readers) >= _MAPS_MAX:
             self._readers.clear()
         self._readers[key] = (found, reader)

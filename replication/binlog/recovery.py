@@ -37,7 +37,8 @@ def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -
             raise FileMissing(f"{index.base}.index is missing or empty; restore it from a backup", file=durable.file)
         return None
     newest = index.names[-1]
-    end = _end_of(files, index.path(newest), newest)
+    with Opened(files, files.open(index.path(newest))) as file:
+        end = _end_of_transactions(files, file, newest)
     if durable is not None and (index.place_of(durable.file), durable.position) > (index.place_of(newest), end):
         raise BinlogDamaged(
             f"{newest} is whole only up to {end}, and was durable up to {durable.file} {durable.position}; restore it"
@@ -49,11 +50,6 @@ def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -
     for name in index.names[-2:]:
         _end(files, index.path(name), name)
     return Position(newest, end)
-
-
-def _end_of(files: Files, path: str, name: str) -> int:
-    with Opened(files, files.open(path)) as file:
-        return _end_of_transactions(files, file, name)
 
 
 def _end(files: Files, path: str, name: str) -> None:

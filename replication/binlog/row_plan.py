@@ -13,30 +13,34 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tidemark.engine.base.errors import InvariantBroken, LimitExceeded, PageDamaged, Unsupported, ValueOutOfRange
+from tidemark.engine.base.column_buffers import NO_BYTES, NO_WORDS, build_variable
+from tidemark.engine.base.errors import (
+    InvariantBroken,
+    LimitExceeded,
+    PageDamaged,
+    Rejected,
+    Unsupported,
+    ValueOutOfRange,
+)
+from tidemark.engine.base.words_layout import WORD_BYTES, words_for
 from tidemark.engine.programs import program_layout as p
-from tidemark.engine.rows.column_buffers import NO_BYTES, NO_WORDS, build_fixed, build_variable
 from tidemark.engine.rows.column_words import column_words
 from tidemark.engine.rows.row_format import RowFormat, Words
-from tidemark.engine.schema.row_layout import words_for
-from tidemark.engine.schema.types import Boolean, Decimal, Enum, Floating
-from tidemark.engine.schema.types_base import ColumnType, counted
-from tidemark.engine.schema.types_text import Char, LongText, VarChar
+from tidemark.engine.types import JSON, ColumnType
+from tidemark.engine.types.base import Octets, counted
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import bodies_kernels as bodies
 from tidemark.replication.binlog import rows_kernels as kernels
 from tidemark.replication.binlog import rows_layout as r
 from tidemark.replication.binlog.charsets import as_utf8, is_latin1
+from tidemark.replication.binlog.json_values import document_of
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.refused_values import shown_value
-from tidemark.replication.binlog.types import MySqlType, OutgoingType, incoming, outgoing, row_code
+from tidemark.replication.binlog.types import MySqlType, RowCode, incoming, outgoing, outgoing_row, row_code
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-Octets = NDArray[np.uint8]
 
 # Bodies are written into a buffer of this size, which grows for larger rows.
 BUFFER_BYTES = 256 << 10
@@ -81,9 +85,9 @@ class TablePlans:
         """Raises: Unsupported if a column has a type without a MySQL type."""
         self.row_format = row_format
         self.definition = row_format.definition
-        self.types: tuple[OutgoingType, ...] = tuple(outgoing(column.type) for column in self.definition.columns)
+        self.rows: tuple[RowCode, ...] = tuple(outgoing_row(column.type) for column in self.definition.columns)
         self.plans: dict[tuple[int, ...], ImagePlan] = {}
-        self.every = self.of(tuple(range(len(self.types))))
+        self.every = self.of(tuple(range(len(self.rows))))
         places = row_format.layout.places
         self.disk_positions = tuple(position for position, place in enumerate(places) if place.is_disk)
         # For images without disk part.
@@ -116,9 +120,9 @@ class TablePlans:
         header[p.H_DISK_FIXED_WORDS] = 0 if disk is None else disk.fixed_words
         header[p.H_DISK_HAS_VAR] = 0 if disk is None else disk.has_var
         header[p.H_CONSTANTS] = words_for(len(constants))
-        codes = np.array([self.types[position].row for position in positions], np.int64).reshape(-1)
+        codes = np.array([self.rows[position] for position in positions], np.int64).reshape(-1)
         plan = np.concatenate([header, words, codes, np.frombuffer(constants, np.int64)])
-        return ImagePlan(positions, bitmap_of(positions, len(self.types)), plan, plan.view(np.uint8))
+        return ImagePlan(positions, bitmap_of(positions, len(self.rows)), plan, plan.view(np.uint8))
 
 
 @dataclass(frozen=True)
@@ -201,7 +205,7 @@ def kind_of(mysql: MySqlType, target: ColumnType | None) -> ColumnType:
     for the source's type. Raises: Unsupported.
     """
     if target is not None:
-        wanted = outgoing(target).mysql
+        wanted = outgoing(target)
         same = (mysql.code, mysql.metadata) == (wanted.code, wanted.metadata)
         same = same and not is_latin1(mysql.collation)
         if same and mysql.is_unsigned in (None, wanted.is_unsigned) and mysql.members in (None, wanted.members):
@@ -252,14 +256,15 @@ class BodyReader:
         self._shown_before = frozenset(before) if wanted_before is None else wanted_before
         some = [position for position in before if position in self._shown_before]
         read = {position for position in (*some, *after) if wanted is None or position in wanted}
-        self._kinds = {position: self._kind(position, targets.get(position)) for position in sorted(read)}
+        self.kinds = {position: self._kind(position, targets.get(position)) for position in sorted(read)}
         codes = []
         for position in (*before, *after):
-            mysql, kind = types[position], self._kinds.get(position)
-            if isinstance(kind, Enum) and mysql.members is None:
-                mysql = mysql._replace(members=kind.members)
+            mysql, kind = types[position], self.kinds.get(position)
+            if kind is not None and mysql.members is None:
+                mysql = mysql._replace(members=kind.members or None)
             says_sign = mysql.is_unsigned is not None or mysql.code not in b.NUMERIC_TYPES
-            codes.append(row_code(mysql) if says_sign or kind is None else outgoing(kind).row)
+            codes.append(row_code(mysql) if says_sign or kind is None else outgoing_row(kind))
+        self._documents = frozenset(position for position in read if types[position].code == b.TYPE_JSON)
         self._latin1 = frozenset(position for position in read if is_latin1(types[position].collation))
         self._codes = np.array(codes, np.int64).reshape(-1, r.ROW_CODE_WORDS)
         self._columns = len(codes)
@@ -281,8 +286,7 @@ class BodyReader:
             f"{origin.text}: {shown} is {shown_value(self._types[position], octets)} at the source in row {row} of the"
             f" event, which {kind!r} does not hold; change it at the source and copy the table anew, or leave the"
             " table out with a filter",
-            file=origin.file,
-            position=origin.position,
+            **origin._asdict(),
             column=shown,
             row=row,
         )
@@ -314,7 +318,7 @@ class BodyReader:
         after: dict[int, pa.Array] = {}
         for cell, position in enumerate((*self._before, *self._after)):
             is_before = cell < len(self._before)
-            if position not in self._kinds or (is_before and position not in self._shown_before):
+            if position not in self.kinds or (is_before and position not in self._shown_before):
                 continue
             into = before if is_before else after
             into[position] = self._column(octets, cells, cell, position, count, first, origin)
@@ -323,7 +327,9 @@ class BodyReader:
     def _column(
         self, octets: Octets, cells: Words, cell: int, position: int, count: int, first: int, origin: Position
     ) -> pa.Array:
-        kind, code = self._kinds[position], self._codes[cell]
+        import pyarrow as pa
+
+        kind, code = self.kinds[position], self._codes[cell]
         bitmap = np.zeros((count + 7) // 8, np.uint8)
         if code[r.RW_CODE] == r.ROW_STRING:
             offsets = np.empty(count + 1, np.int64)
@@ -332,8 +338,16 @@ class BodyReader:
             _checked(bodies.copy_strings(data, octets, offsets, cells, cell, self._columns, count))
             if position in self._latin1:
                 offsets, data = as_utf8(offsets, data)
-            array = _strings(kind, count, offsets, data, bitmap, nulls)
-            if isinstance(kind, (Char, VarChar, LongText)):
+            if position in self._documents:
+                return self._json(offsets, data, bitmap, position, first, origin)
+            if kind.is_padded:
+                padded = kind.column_from_var(data, offsets, bitmap, nulls)
+                if padded is not None:
+                    return padded
+            array = build_variable(
+                pa.large_string() if kind.is_text else pa.large_binary(), count, offsets, data, bitmap, nulls
+            )
+            if kind.is_text:
                 row = _first_invalid(array)
                 if row is not None and not self._names:
                     raise origin.damaged(f"has text in column {position} that is not UTF-8")
@@ -347,43 +361,30 @@ class BodyReader:
         if nulls < 0:
             value = _octets(octets, cells[(-1 - nulls) * self._columns + cell])
             raise self._refused(position, value, kind, first - 1 - nulls, origin)
-        return _numbers(kind, count, target, bitmap, nulls)
+        if code[r.RW_CODE] == r.ROW_DECIMAL and kind.width == WORD_BYTES:
+            target = target[::2]
+        return kind.array_of(target, count, bitmap, nulls)
+
+    def _json(self, ends: Words, data: Octets, bitmap: Octets, position: int, first: int, origin: Position) -> pa.Array:
+        """Return the text of documents in the binary form of MySQL. Raises: BinlogDamaged, ValueOutOfRange."""
+        import pyarrow as pa
+
+        held, texts = data.tobytes(), []
+        for row, is_there in enumerate(np.unpackbits(bitmap, count=len(ends) - 1, bitorder="little").tolist()):
+            octets = held[int(ends[row]) : int(ends[row + 1])]
+            try:
+                texts.append(JSON.input_value(JSON.stored(document_of(octets))) if is_there else None)
+            except Rejected:
+                raise self._refused(position, octets, JSON, first + row, origin) from None
+            except ValueError as error:
+                raise origin.damaged(f"has a JSON document in column {position} that cannot be read: {error}") from None
+        return pa.array(texts, JSON.arrow_type())
 
 
 def _checked(status: int) -> int:
     if status < 0:
         raise InvariantBroken("a kernel of row bodies was called with bounds that do not hold; report this")
     return status
-
-
-def _numbers(kind: ColumnType, count: int, values: Words, bitmap: Octets, nulls: int) -> pa.Array:
-    import pyarrow as pa
-
-    if isinstance(kind, Boolean):
-        return build_fixed(pa.bool_(), count, np.packbits(values != 0, bitorder="little"), bitmap, nulls)
-    if isinstance(kind, Enum):
-        places = build_fixed(pa.int32(), count, values.astype(np.int32), bitmap, nulls)
-        return pa.DictionaryArray.from_arrays(places, pa.array(kind.members, pa.string()), safe=False)
-    if isinstance(kind, Decimal):
-        return build_fixed(pa.decimal128(kind.precision, kind.scale), count, values, bitmap, nulls)
-    if isinstance(kind, Floating):
-        bits: NDArray[Any] = values if kind.bits == 64 else values.astype(np.int32)
-        return build_fixed(kind.arrow_type(), count, bits, bitmap, nulls)
-    return build_fixed(kind.arrow_type(), count, values.astype(f"i{kind.width}"), bitmap, nulls)
-
-
-def _strings(
-    kind: ColumnType,
-    count: int,
-    offsets: Words,
-    data: Octets,
-    bitmap: Octets,
-    nulls: int,
-) -> pa.Array:
-    import pyarrow as pa
-
-    is_text = isinstance(kind, (Char, VarChar, LongText))
-    return build_variable(pa.large_string() if is_text else pa.large_binary(), count, offsets, data, bitmap, nulls)
 
 
 def _first_invalid(array: pa.Array) -> int | None:

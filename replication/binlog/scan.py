@@ -59,17 +59,12 @@ class Boundaries:
         return not self.is_open
 
 
-def check_magic(files: Files, file: File, name: str) -> None:
-    """Check that a file begins as a binlog does. Raises: BinlogDamaged."""
+def read_format(files: Files, file: File, name: str) -> tuple[e.EventHeader, e.FormatDescription, int]:
+    """Return (header, format description, position after it) of a file. Raises: BinlogDamaged."""
     if files.pread(file, 0, b.FIRST_POSITION) != b.MAGIC:
         raise BinlogDamaged(
             f"{name} does not begin as a binlog does; take it from another site or a backup", file=name, position=0
         )
-
-
-def read_format(files: Files, file: File, name: str) -> tuple[e.EventHeader, e.FormatDescription, int]:
-    """Return (header, format description, position after it) of a file. Raises: BinlogDamaged."""
-    check_magic(files, file, name)
     origin = Position(name, b.FIRST_POSITION)
     size = files.size(file)
     header = e.parse_header(files.pread(file, b.FIRST_POSITION, b.HEADER_BYTES), origin)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
-from tidemark.engine.base.errors import LimitExceeded
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.position import Position
@@ -76,11 +75,6 @@ class EventStream:
         """Whether the bytes fed so far end within a transaction or an event."""
         return self.position != self.whole
 
-    @property
-    def epoch(self) -> int:
-        """The epoch of the transaction in progress, 0 until it is known."""
-        return self._epoch
-
     def _begin_event(self) -> None:
         self._head.clear()
         self._tail.clear()
@@ -89,7 +83,7 @@ class EventStream:
         self._header: e.EventHeader | None = None
 
     def _begin_transaction(self) -> None:
-        self._epoch = 0
+        self.epoch = 0  # of the transaction in progress, 0 until it is known
         self._commit_us: int | None = None
         self._maps: StatementMaps | None = None
         self._server = 0
@@ -139,11 +133,7 @@ class EventStream:
         if header.type in (b.FORMAT_DESCRIPTION_EVENT, b.ROTATE_EVENT, b.INCIDENT_EVENT, *_GTIDS):
             limit = _KEPT_BYTES
         if size > limit:
-            raise LimitExceeded(
-                f"{origin.text}: an event of {size} bytes is larger than {limit}",
-                file=origin.file,
-                position=origin.position,
-            )
+            raise origin.too_large(size, limit)
         self._header = header
         self._left = size - b.HEADER_BYTES
         self._kept = bytearray(self._head) if self._is_kept(header) else None
@@ -152,7 +142,7 @@ class EventStream:
     def _is_kept(self, header: e.EventHeader) -> bool:
         if header.type in _KEPT_TYPES or header.type in _GTIDS:
             return True
-        if self._epoch or header.event_bytes > _KEPT_BYTES:
+        if self.epoch or header.event_bytes > _KEPT_BYTES:
             return False
         return header.type == b.TABLE_MAP_EVENT or (header.type in _WRITES and self._maps is not None)
 
@@ -192,7 +182,7 @@ class EventStream:
             self.whole,
             self.position,
             was_open or statement is not None or incident is not None,
-            self._epoch,
+            self.epoch,
             # The events before a statement are this site's, also if the statement came from another one.
             self._server if change is None else header.server_id,
             self._commit_us,
@@ -200,7 +190,7 @@ class EventStream:
             incident,
         )
         self.whole = self.position
-        self.newest_epoch = max(self.newest_epoch, self._epoch)
+        self.newest_epoch = max(self.newest_epoch, self.epoch)
         self._begin_transaction()
         return boundary
 
@@ -222,4 +212,4 @@ class EventStream:
         elif isinstance(event, e.Query):
             self._has_begun = self._has_begun or event.statement.strip().upper() == "BEGIN"
         elif isinstance(event, e.Rows) and self._maps is not None and event.table_id == self._status_id:
-            self._epoch = epoch_in(self._maps, event, self._origin(), self._server_id) or 0
+            self.epoch = epoch_in(self._maps, event, self._origin(), self._server_id) or 0

@@ -9,9 +9,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from tidemark.engine.base.errors import Unsupported
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.charsets import is_latin1, text_of
 from tidemark.replication.binlog.cursor import Cursor, packed_length, packed_text
@@ -50,6 +49,11 @@ class TableMap:
         """Database and table."""
         return f"{self.database}.{self.table}"
 
+    @property
+    def types(self) -> list[MySqlType]:
+        """The types of the columns."""
+        return [column.type for column in self.columns]
+
     def parts(self) -> list[bytes]:
         database, table = self.database.encode(), self.table.encode()
         codes = bytes(column.type.code for column in self.columns)
@@ -67,7 +71,7 @@ class TableMap:
 
     def _optional(self) -> Iterable[tuple[int, bytes]]:
         """Yield the optional metadata in the order in which MySQL writes it."""
-        types = [column.type for column in self.columns]
+        types = self.types
         numeric = [mysql for mysql in types if mysql.code in b.NUMERIC_TYPES]
         if numeric and all(mysql.is_unsigned is not None for mysql in numeric):
             yield b.META_SIGNEDNESS, _bits([bool(mysql.is_unsigned) for mysql in numeric], "big")
@@ -92,9 +96,7 @@ class TableMap:
 def table_map(definition: TableDefinition, table_id: int) -> TableMap:
     """Return the event for a version of a table of the store. Raises: Unsupported for a type without a MySQL type."""
     database, _, table = definition.name.rpartition(".")
-    columns = tuple(
-        MapColumn(outgoing(column.type).mysql, column.nullable, column.name) for column in definition.columns
-    )
+    columns = tuple(MapColumn(outgoing(column.type), column.nullable, column.name) for column in definition.columns)
     return TableMap(table_id, database, table, columns, tuple(definition.key_positions))
 
 
@@ -140,11 +142,9 @@ def parse_table_map(cursor: Cursor, counts_years: bool = False, is_served: bool 
         if code not in b.COLUMN_TYPES and not is_served:
             raise cursor.origin.damaged(f"has a column of type {code}, which MySQL does not have")
         if code not in b.COLUMN_TYPES:
-            raise Unsupported(
-                f"{cursor.origin.text}: column {len(types) + 1} of table {database}.{table} has type {code}, which is"
-                " not known here; give it another type at the source and begin anew at a later position",
-                file=cursor.origin.file,
-                position=cursor.origin.position,
+            raise cursor.origin.unsupported(
+                f"column {len(types) + 1} of table {database}.{table} has type {code}, which is not known here; give it"
+                " another type at the source and begin anew at a later position",
                 table=f"{database}.{table}",
             )
         mysql = MySqlType(code, metadata.take(b.METADATA_BYTES.get(code, 0)))

@@ -5,36 +5,20 @@ MySQL's TIMESTAMP (years 1 to 9999, not 1970 to 2106), so it is sent as DATETIME
 binary collation, bytes are binary. Trailing spaces of a Char are written; a MySQL server compares CHAR without them.
 
 Incoming: some MySQL types have no equal in the store. YEAR becomes UInt16, BIT and SET become UInt64 (a SET its bits),
-MEDIUMINT becomes Int32 or UInt32, GEOMETRY a Blob (SRID and WKB). These raise Unsupported: JSON in MySQL's binary form,
-the calendar types from before 5.6, decimals of more than 38 digits, and character sets other than utf8mb4, utf8mb3,
-latin1, ascii and binary.
+MEDIUMINT becomes Int32 or UInt32, GEOMETRY a Blob (SRID and WKB), JSON is read from MySQL's binary form. These raise
+Unsupported: the calendar types from before 5.6, decimals of more than 38 digits, and character sets other than utf8mb4,
+utf8mb3, latin1, ascii and binary.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
+from tidemark.engine import types as t
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import SchemaInvalid, Unsupported
-from tidemark.engine.schema.types import (
-    Blob,
-    Boolean,
-    Date,
-    DateTime,
-    Decimal,
-    Enum,
-    Float32,
-    Float64,
-    Floating,
-    Integer,
-    Text,
-    Time,
-    Timestamp,
-)
-from tidemark.engine.schema.types_base import ColumnType
-from tidemark.engine.schema.types_calendar import Calendar
-from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from tidemark.engine.types import ColumnType
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import rows_layout as r
 from tidemark.replication.binlog.charsets import CHARACTER_BYTES, charset_of
@@ -44,13 +28,9 @@ _LONG_LENGTH_BYTES = 4  # of LONGTEXT and LONGBLOB
 _SHORT_LENGTH_MAX = 255  # longer strings have two bytes of length
 _ENUM_SHORT_MAX = 255
 _INTEGERS = {1: b.TYPE_TINY, 2: b.TYPE_SHORT, 3: b.TYPE_INT24, 4: b.TYPE_LONG, 8: b.TYPE_LONGLONG}
+_FLOATS = {4: b.TYPE_FLOAT, 8: b.TYPE_DOUBLE}
 _LONG = (b.TYPE_BLOB, b.TYPE_JSON, b.TYPE_GEOMETRY, b.TYPE_BLOB_COMPRESSED, b.TYPE_VECTOR)
 _INTEGER_BYTES = {code: size for size, code in _INTEGERS.items()}
-_CALENDAR = {
-    "Time": (b.TYPE_TIME, r.ROW_TIME),
-    "DateTime": (b.TYPE_DATETIME, r.ROW_DATETIME),
-    "Timestamp": (b.TYPE_DATETIME, r.ROW_DATETIME),
-}
 
 
 class MySqlType(NamedTuple):
@@ -91,87 +71,66 @@ class RowCode(NamedTuple):
     width: int = 0
 
 
-@dataclass(frozen=True)
-class OutgoingType:
-    """The form of a type of the store in the binlog."""
-
-    mysql: MySqlType
-    row: RowCode
+def _collation(kind: ColumnType) -> int:
+    return b.COLLATION_UTF8MB4_BIN if kind.is_text else b.COLLATION_BINARY
 
 
-def _length_bytes(bytes_max: int) -> int:
-    return 1 if bytes_max <= _SHORT_LENGTH_MAX else 2
+# --- going out ------------------------------------------------------------------------------------
+def _enum(kind: t.Enum) -> MySqlType:
+    size = 1 if len(kind.members) <= _ENUM_SHORT_MAX else 2
+    return MySqlType(b.TYPE_STRING, bytes((b.TYPE_ENUM, size)), collation=b.COLLATION_UTF8MB4_BIN, members=kind.members)
 
 
-def _padded(kind: Char | Binary, collation: int) -> OutgoingType:
-    size = kind.width
-    metadata = bytes((b.TYPE_STRING ^ (size & 0x300) >> 4, size & 0xFF))
-    row = RowCode(r.ROW_STRING, _length_bytes(size), width=size)
-    return OutgoingType(MySqlType(b.TYPE_STRING, metadata, collation=collation), row)
+def _datetime(kind: t.LocalDateTime | t.Instant) -> MySqlType:
+    return MySqlType(b.TYPE_DATETIME, bytes((FRACTION_DIGITS,)))
 
 
-def _variable(kind: VarChar | VarBinary, collation: int) -> OutgoingType:
-    size = kind.bytes_max
-    row = RowCode(r.ROW_STRING, _length_bytes(size))
-    return OutgoingType(MySqlType(b.TYPE_VARCHAR, size.to_bytes(2, "little"), collation=collation), row)
+def _padded(kind: t.Char | t.Binary | t.Uuid) -> MySqlType:
+    metadata = bytes((b.TYPE_STRING ^ (kind.width & 0x300) >> 4, kind.width & 0xFF))
+    return MySqlType(b.TYPE_STRING, metadata, collation=_collation(kind))
 
 
-def _long(collation: int) -> OutgoingType:
-    row = RowCode(r.ROW_STRING, _LONG_LENGTH_BYTES)
-    return OutgoingType(MySqlType(b.TYPE_BLOB, bytes((_LONG_LENGTH_BYTES,)), collation=collation), row)
+def _variable(kind: t.VarChar | t.VarBinary) -> MySqlType:
+    return MySqlType(b.TYPE_VARCHAR, kind.bytes_max.to_bytes(2, "little"), collation=_collation(kind))
 
 
-def outgoing(kind: ColumnType) -> OutgoingType:
-    """Return the MySQL type that holds every value of a type of the store."""
-    if isinstance(kind, Integer):
-        mysql = MySqlType(_INTEGERS[kind.width], is_unsigned=not kind.signed)
-        code = r.ROW_SIGNED if kind.signed else r.ROW_UNSIGNED
-        return OutgoingType(mysql, RowCode(code, kind.width, width=kind.width))
-    if isinstance(kind, Boolean):
-        return OutgoingType(MySqlType(b.TYPE_TINY, is_unsigned=False), RowCode(r.ROW_SIGNED, 1, width=1))
-    if isinstance(kind, Floating):
-        code = b.TYPE_FLOAT if kind.bits == 32 else b.TYPE_DOUBLE
-        mysql = MySqlType(code, bytes((kind.width,)), is_unsigned=False)
-        return OutgoingType(mysql, RowCode(r.ROW_UNSIGNED, kind.width, width=kind.width))
-    if isinstance(kind, Decimal):
-        mysql = MySqlType(b.TYPE_NEWDECIMAL, bytes((kind.precision, kind.scale)), is_unsigned=False)
-        return OutgoingType(mysql, RowCode(r.ROW_DECIMAL, kind.precision, kind.scale, kind.width))
-    if isinstance(kind, Enum):
-        size = 1 if len(kind.members) <= _ENUM_SHORT_MAX else 2
-        mysql = MySqlType(
-            b.TYPE_STRING, bytes((b.TYPE_ENUM, size)), collation=b.COLLATION_UTF8MB4_BIN, members=kind.members
-        )
-        return OutgoingType(mysql, RowCode(r.ROW_ENUM, size, len(kind.members), kind.width))
-    if isinstance(kind, Calendar):
-        return _outgoing_calendar(kind)
-    return _outgoing_string(kind)
+def _long(kind: t.LongText | t.LongBinary | t.Document) -> MySqlType:
+    return MySqlType(b.TYPE_BLOB, bytes((_LONG_LENGTH_BYTES,)), collation=_collation(kind))
 
 
-def _outgoing_calendar(kind: Calendar) -> OutgoingType:
-    if kind == Date:
-        return OutgoingType(MySqlType(b.TYPE_DATE), RowCode(r.ROW_DATE, 3, width=kind.width))
-    code, row = _CALENDAR[kind.name]
-    return OutgoingType(
-        MySqlType(code, bytes((FRACTION_DIGITS,))),
-        RowCode(row, kind.width, FRACTION_DIGITS, kind.width),
-    )
+# The MySQL type of the types of each class.
+OUTGOING: dict[type[ColumnType], Callable[[Any], MySqlType]] = {
+    t.Integer: lambda kind: MySqlType(_INTEGERS[kind.width], is_unsigned=not kind.signed),
+    t.Boolean: lambda kind: MySqlType(b.TYPE_TINY, is_unsigned=False),
+    t.Floating: lambda kind: MySqlType(_FLOATS[kind.width], bytes((kind.width,)), is_unsigned=False),
+    t.Decimal: lambda kind: MySqlType(b.TYPE_NEWDECIMAL, bytes((kind.precision, kind.scale)), is_unsigned=False),
+    t.Enum: _enum,
+    t.CalendarDate: lambda kind: MySqlType(b.TYPE_DATE),
+    t.TimeOfDay: lambda kind: MySqlType(b.TYPE_TIME, bytes((FRACTION_DIGITS,))),
+    t.LocalDateTime: _datetime,
+    t.Instant: _datetime,
+    t.Char: _padded,
+    t.Binary: _padded,
+    t.VarChar: _variable,
+    t.VarBinary: _variable,
+    t.LongText: _long,
+    t.LongBinary: _long,
+    t.Uuid: _padded,
+    t.Document: _long,
+}
 
 
-def _outgoing_string(kind: ColumnType) -> OutgoingType:
-    text, octets = b.COLLATION_UTF8MB4_BIN, b.COLLATION_BINARY
-    if isinstance(kind, Char):
-        return _padded(kind, text)
-    if isinstance(kind, Binary):
-        return _padded(kind, octets)
-    if isinstance(kind, VarChar):
-        return _variable(kind, text)
-    if isinstance(kind, VarBinary):
-        return _variable(kind, octets)
-    if isinstance(kind, LongText):
-        return _long(text)
-    if isinstance(kind, LongBinary):
-        return _long(octets)
-    raise Unsupported(f"{kind!r} has no MySQL type; a column of it cannot be replicated", type=repr(kind))
+def outgoing(kind: ColumnType) -> MySqlType:
+    """Return the MySQL type that holds every value of a type of the store. Raises: Unsupported."""
+    form = OUTGOING.get(type(kind))
+    if form is None:
+        raise Unsupported(f"{kind!r} has no MySQL type; a column of it cannot be replicated", type=repr(kind))
+    return form(kind)
+
+
+def outgoing_row(kind: ColumnType) -> RowCode:
+    """Return how values of a type of the store are written into a row body, and read. Raises: Unsupported."""
+    return row_code(outgoing(kind))._replace(width=kind.width)
 
 
 # --- coming in ------------------------------------------------------------------------------------
@@ -189,7 +148,7 @@ def row_code(mysql: MySqlType) -> RowCode:
     if code == b.TYPE_NEWDECIMAL:
         return RowCode(r.ROW_DECIMAL, mysql.metadata[0], mysql.metadata[1])
     if code in (b.TYPE_STRING, b.TYPE_VARCHAR, b.TYPE_VAR_STRING, b.TYPE_VARCHAR_COMPRESSED):
-        return RowCode(r.ROW_STRING, _length_bytes(mysql.bytes_max))
+        return RowCode(r.ROW_STRING, 1 if mysql.bytes_max <= _SHORT_LENGTH_MAX else 2)
     if code in _LONG:
         return RowCode(r.ROW_STRING, mysql.metadata[0])
     if code == b.TYPE_ENUM:
@@ -253,38 +212,37 @@ def incoming(mysql: MySqlType) -> ColumnType:
         if mysql.is_unsigned is None:
             raise _refused("an integer of unknown sign", "set binlog_row_metadata=FULL at the source")
         size = _INTEGER_BYTES[code]
-        return Integer(32 if size == 3 else size * 8, not mysql.is_unsigned)
+        return t.Integer(32 if size == 3 else size * 8, not mysql.is_unsigned)
     if code == b.TYPE_NEWDECIMAL:
         if mysql.metadata[0] > limits.DECIMAL_PRECISION_MAX:
             raise _refused(f"DECIMAL({mysql.metadata[0]})", f"{limits.DECIMAL_PRECISION_MAX} digits are the most")
-        return Decimal(*mysql.metadata)
+        return t.Decimal(*mysql.metadata)
     if code == b.TYPE_ENUM:
         if not mysql.members:
             raise _refused("an ENUM of unknown members", "set binlog_row_metadata=FULL at the source")
         if not all(map(str.isascii, mysql.members)):
             character_bytes(mysql.collation)
         try:
-            return Enum(*mysql.members)
+            return t.Enum(*mysql.members)
         except SchemaInvalid as error:
             raise _refused(f"an ENUM of {len(mysql.members)} members", error.message) from error
     if code in b.CHARACTER_TYPES and code != b.TYPE_GEOMETRY:
         return _incoming_string(mysql)
     plain: dict[int, ColumnType] = {
-        b.TYPE_FLOAT: Float32,
-        b.TYPE_DOUBLE: Float64,
-        b.TYPE_DATE: Date,
-        b.TYPE_TIME: Time,
-        b.TYPE_DATETIME: DateTime,
-        b.TYPE_TIMESTAMP: Timestamp,
-        b.TYPE_YEAR: Integer(16, False),
-        b.TYPE_BIT: Integer(64, False),
-        b.TYPE_SET: Integer(64, False),
-        b.TYPE_GEOMETRY: Blob,
+        b.TYPE_FLOAT: t.Float32,
+        b.TYPE_DOUBLE: t.Float64,
+        b.TYPE_DATE: t.Date,
+        b.TYPE_TIME: t.Time,
+        b.TYPE_DATETIME: t.DateTime,
+        b.TYPE_TIMESTAMP: t.Timestamp,
+        b.TYPE_YEAR: t.Integer(16, False),
+        b.TYPE_BIT: t.Integer(64, False),
+        b.TYPE_SET: t.Integer(64, False),
+        b.TYPE_GEOMETRY: t.Blob,
+        b.TYPE_JSON: t.JSON,
     }
     if code in (b.TYPE_BLOB_COMPRESSED, b.TYPE_VARCHAR_COMPRESSED):
         raise _refused("a COMPRESSED column", "ALTER TABLE … MODIFY it without COMPRESSED at the source")
-    if code == b.TYPE_JSON:
-        raise _refused("JSON in MySQL's binary form", "keep it in a LONGTEXT column at the source")
     if code not in plain:
         raise _refused(f"MySQL type {code}", "rebuild the table at the source (ALTER TABLE … FORCE)")
     return plain[code]
@@ -293,10 +251,10 @@ def incoming(mysql: MySqlType) -> ColumnType:
 def _incoming_string(mysql: MySqlType) -> ColumnType:
     size = character_bytes(mysql.collation)
     if mysql.code == b.TYPE_BLOB:
-        return Text if size else Blob
+        return t.Text if size else t.Blob
     length = mysql.bytes_max // (size or 1)
     if mysql.code == b.TYPE_STRING and 1 <= length <= limits.CHAR_LENGTH_MAX:
-        return Char(length) if size else Binary(length)
+        return t.Char(length) if size else t.Binary(length)
     if size:
-        return VarChar(max(1, length)) if length <= limits.VARCHAR_LENGTH_MAX else Text
-    return VarBinary(max(1, length)) if length <= limits.VARBINARY_LENGTH_MAX else Blob
+        return t.VarChar(max(1, length)) if length <= limits.VARCHAR_LENGTH_MAX else t.Text
+    return t.VarBinary(max(1, length)) if length <= limits.VARBINARY_LENGTH_MAX else t.Blob

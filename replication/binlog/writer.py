@@ -27,11 +27,11 @@ from tidemark.engine.base.options import parse_size
 from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.images import BinlogOptions, RowBatch, Run, plans_of, runs
+from tidemark.replication.binlog.images import BinlogOptions, RowBatch, Run, runs
 from tidemark.replication.binlog.index import BinlogIndex
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.recovery import recover
-from tidemark.replication.binlog.row_plan import BodyWriter, TablePlans
+from tidemark.replication.binlog.row_plan import NO_PLAN, BodyWriter, TablePlans
 from tidemark.replication.binlog.scan import end_use
 from tidemark.replication.binlog.table_map import TableMap, table_map
 
@@ -155,20 +155,17 @@ class BinlogWriter:
         """
         self._need_no_transaction("rotate")
         with self._turn:
-            self._rotate()
-
-    def _rotate(self) -> None:
-        self.sync()
-        old, written = self._file, self._written
-        self._begin_file(created_s=0)
-        # Only now, after the index names the new file. A crash before this leaves an old file without ROTATE, which the
-        # next opening ends.
-        new, begun = self._file, self._written
-        self._file, self._written = old, written
-        self._end_file(e.Rotate(self._name))
-        self._file, self._written = new, begun
-        # Last, because a reader up to this position expects the ROTATE in the old file.
-        self.end = self.synced = Position(self._name, begun)
+            self.sync()
+            old, written = self._file, self._written
+            self._begin_file(created_s=0)
+            # Only now, after the index names the new file. A crash before this leaves an old file without ROTATE, which
+            # the next opening ends.
+            new, begun = self._file, self._written
+            self._file, self._written = old, written
+            self._end_file(e.Rotate(self._name))
+            self._file, self._written = new, begun
+            # Last, because a reader up to this position expects the ROTATE in the old file.
+            self.end = self.synced = Position(self._name, begun)
 
     def close(self) -> None:
         """End the file with STOP. Durable on return: everything."""
@@ -189,12 +186,11 @@ class BinlogWriter:
     def _position(self) -> int:
         return self._written + len(self.buffer)
 
-    def _append(self, event: e.Event, *, server_id: int = 0, flags: int = 0) -> int:
+    def _append(self, event: e.Event, server_id: int = 0) -> int:
         """Frame an event and buffer it; return its size in bytes."""
         timestamp_s = self._now_s() if self._start is None else self._timestamp_s
-        raw = e.frame(
-            event, self._position, timestamp_s=timestamp_s, server_id=server_id or self.options.server_id, flags=flags
-        )
+        server_id = server_id or self.options.server_id
+        raw = e.frame(event, self._position, timestamp_s=timestamp_s, server_id=server_id)
         self.buffer += raw
         if len(self.buffer) >= _BUFFER_BYTES:
             self._flush()
@@ -250,7 +246,7 @@ class BinlogWriter:
 
     def _write_run(self, batch: RowBatch, run: Run) -> None:
         definition = batch.plans.definition
-        before, after = plans_of(run)
+        before, after = run.before or NO_PLAN, run.after or NO_PLAN
         for octets, ends in self._bodies.bodies(definition.name, batch.rows, before, after, run.first, run.rows):
             begin = first = 0
             while first < len(ends):
@@ -267,7 +263,7 @@ class BinlogWriter:
         event = e.Rows(
             run.kind,
             map_id(plans),
-            len(plans.types),
+            len(plans.rows),
             None if run.before is None else run.before.bitmap,
             None if run.after is None else run.after.bitmap,
             body,
@@ -304,7 +300,7 @@ class BinlogWriter:
         self._held = None
         if is_statement_end:
             event = replace(event, flags=event.flags | b.ROWS_STATEMENT_END)
-        self._statement_bytes += self._append(event, server_id=server_id)
+        self._statement_bytes += self._append(event, server_id)
 
     def commit(self) -> Written:
         """End the transaction; return its place. Durable on return: as `sync_binlog` says; all of it after `sync`.
@@ -356,7 +352,8 @@ class BinlogWriter:
         Durable on return: as for `commit`. Raises: StorageFull, after which nothing of it is in the binlog; IoFailed,
         SyncFailed.
         """
-        return self._single(e.Query(text, database, STATEMENT_STATUS), commit_us, server_id)
+        self._open(commit_us)
+        return self._guarded(e.Query(text, database, STATEMENT_STATUS), server_id)
 
     def incident(self, message: str) -> Written:
         """Write an incident: changes are missing from here on, and a replica stops there. Durable on return and
@@ -368,14 +365,9 @@ class BinlogWriter:
         self._timestamp_s = self._now_s()
         return self._guarded(e.Incident(message))
 
-    def _single(self, event: e.Event, commit_us: int, server_id: int) -> Written:
-        self._held = None
-        self._open(commit_us)
-        return self._guarded(event, server_id)
-
     def _guarded(self, event: e.Event, server_id: int = 0) -> Written:
         try:
-            self._append(event, server_id=server_id)
+            self._append(event, server_id)
             return self._finish()
         except StorageFull:
             self.roll_back()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
@@ -37,8 +38,9 @@ from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.column import ABSENT, Column, column_from_json
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import MAXVALUE
-from tidemark.engine.schema.types import from_json as type_from_json
-from tidemark.engine.schema.types_base import ColumnType, plain, shown
+from tidemark.engine.types import ColumnType
+from tidemark.engine.types import from_json as type_from_json
+from tidemark.engine.types.base import plain, shown
 from tidemark.replication.calls import packed_values_kernels as m
 from tidemark.replication.wire.arrow_streams import Room, arrow_batch, arrow_bytes, arrow_table, no_limit
 
@@ -74,6 +76,7 @@ KINDS: dict[str, tuple[bool, int, int, int]] = {
     "definition": (False, 16_384, 64, _LONG),
     "absent": (False, 40, 0, 0),
     "maxvalue": (False, 40, 0, 0),
+    "uuid": (False, 200, 1, 16),
 }
 EXTENSIONS = tuple(KINDS)
 _MEASURES = np.array(list(KINDS.values()), dtype=np.int64).reshape(-1)
@@ -328,6 +331,7 @@ _WRITERS: tuple[tuple[type, str, Callable[[Any], bytes]], ...] = (
     (datetime.date, "date", lambda value: value.isoformat().encode()),
     (datetime.time, "time", _moment),
     (datetime.timedelta, "timedelta", _seconds),
+    (uuid.UUID, "uuid", lambda value: value.bytes),
     (expressions.Expression, "expression", _expression),
     (Program, "program", _program_parts),
     (Error, "error", _error),
@@ -424,6 +428,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "time": lambda payload: datetime.time.fromisoformat(payload.decode()),
     "datetime": lambda payload: datetime.datetime.fromisoformat(payload.decode()),
     "timedelta": lambda parts: datetime.timedelta(*parts),
+    "uuid": lambda payload: uuid.UUID(bytes=payload),
     "integer": lambda payload: int(payload.decode()),
     "expression": _expression_of,
     "error": _error_of,

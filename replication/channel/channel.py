@@ -285,27 +285,24 @@ class ReplicaChannel:
         of the applier; the next call retries the same transaction.
         """
         with self._turn:
-            return self._apply_next()
-
-    def _apply_next(self) -> RelayTransaction | None:
-        transaction = self._pending
-        if transaction is None or self._reader is None or self._reader.generation != self.relay.generation:
-            transaction = self._next()
-        if transaction is None:
-            return None
-        self._pending = transaction
-        has_row = False
-        if self._is_applied(transaction):
-            self.progress.passed_over += 1
-        elif transaction.incident is None and not transaction.is_taken:
-            self.progress.filtered += 1
-        else:
-            self._hand_over(transaction)
-            self.progress.applied += 1
-            has_row = bool(transaction.epoch) or transaction.statement is not None
-        self._pending = None
-        self._passed(transaction, has_row)
-        return transaction
+            transaction = self._pending
+            if transaction is None or self._reader is None or self._reader.generation != self.relay.generation:
+                transaction = self._next()
+            if transaction is None:
+                return None
+            self._pending = transaction
+            has_row = False
+            if self._is_applied(transaction):
+                self.progress.passed_over += 1
+            elif transaction.incident is None and not transaction.is_taken:
+                self.progress.filtered += 1
+            else:
+                self._hand_over(transaction)
+                self.progress.applied += 1
+                has_row = bool(transaction.epoch) or transaction.statement is not None
+            self._pending = None
+            self._passed(transaction, has_row)
+            return transaction
 
     def _next(self) -> RelayTransaction | None:
         relay = self.relay
@@ -343,8 +340,7 @@ class ReplicaChannel:
             f"channel {self.name} is applied up to {applied.file}:{applied.position}, and its relay log"
             f" {'is empty' if begin is None else f'begins at {begin.file}:{begin.position}'}; start the receiver or"
             " reset it",
-            file=applied.file,
-            position=applied.position,
+            **applied._asdict(),
         )
 
     def _count(self, relay: RelayLog, start: Position | None) -> int:
@@ -537,7 +533,7 @@ class ReplicaChannel:
 
 def _missing(transaction: RelayTransaction, reported: str) -> EpochGap:
     start, mark = transaction.start, load_mark(reported)
-    evidence: dict[str, Any] = {"file": start.file, "position": start.position}
+    evidence = start._asdict()
     advice = COPY_ADVICE
     if mark is not None:
         evidence |= {"load": f"{mark.job:016x}", "table": mark.table, "rows": mark.rows, "epoch": mark.epoch}

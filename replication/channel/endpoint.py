@@ -3,7 +3,7 @@
 Channels and servers of the binlog reach the store only through this module, so they do not depend on how a store is
 opened. An open store has one `Endpoint`, created when the first channel or server needs it.
 
-Invariants: (N1) Bytes read from the binlog are durable (the writer gives `BinlogEnd`). (N2) Channels of one store have
+Invariants: (N1) Bytes read from the binlog are durable (the writer gives their end). (N2) Channels of one store have
 different names and separate counters; status shows the sum.
 """
 
@@ -16,15 +16,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from tidemark.engine.base.errors import Error, PeerRefused, Rejected, Retryable, SchemaInvalid
-from tidemark.replication.applier.applier import RETRY_PAUSE_SECONDS, Applied, Applier, ApplierOptions
-from tidemark.replication.applier.apply_status import Positions, committed_in
+from tidemark.engine.base.errors import Error, PeerRefused, Rejected, SchemaInvalid
+from tidemark.replication.applier.applier import Applied, Applier, ApplierOptions, retried
+from tidemark.replication.applier.apply_status import Positions, applied_epoch, committed_in
 from tidemark.replication.applier.filters import Filter
 from tidemark.replication.applier.heartbeat import ages, beat
 from tidemark.replication.applier.schema_statements import apply_statement, schema_entries_of
 from tidemark.replication.channel.first_copy import copy_of
 from tidemark.replication.channel.reach import Reach
-from tidemark.replication.channel.source import BinlogEnd, SourceBinlog
+from tidemark.replication.channel.source import SourceBinlog
 from tidemark.replication.injector.index_table import found_rows
 from tidemark.replication.injector.mark import FOLDER
 from tidemark.replication.injector.schema_events import schema_row, write_schema_row
@@ -116,17 +116,14 @@ class StoreApplier:
         Raises: see `apply_statement`.
         """
         store = self._endpoint.store
-        for attempt in range(self._options.retries + 1):
-            try:
-                if apply_statement(store, database, text, server_id):
-                    epoch = store.epochs.newest_closed
-                    for entry in schema_entries_of(store, database, text):
-                        write_schema_row(store, schema_row(entry, epoch, server_id))
-                return
-            except Retryable:
-                if attempt == self._options.retries:
-                    raise
-                store.clock.sleep(RETRY_PAUSE_SECONDS)
+
+        def work() -> None:
+            if apply_statement(store, database, text, server_id):
+                epoch = store.epochs.newest_closed
+                for entry in schema_entries_of(store, database, text):
+                    write_schema_row(store, schema_row(entry, epoch, server_id))
+
+        retried(store.clock, self._options.retries, work)
 
 
 def _settings_row(row: ReplicationRow) -> dict[str, Any]:
@@ -232,9 +229,8 @@ class Endpoint:
         """Return (epoch of this site in which it was applied, epoch) of the newest applied epoch of a source, or
         zeros.
         """
-        table = made_table(self.store, NDB_APPLY_STATUS)
-        epoch = next((row["epoch"] for row in rows_of(table) if row["server_id"] == source_id), 0)
-        return committed_in(self.store, source_id), epoch
+        made_table(self.store, NDB_APPLY_STATUS)
+        return committed_in(self.store, source_id), applied_epoch(self.store, source_id)
 
     # --- as a source ------------------------------------------------------------------------------
     def beat(self) -> None:
@@ -252,10 +248,10 @@ class Endpoint:
         binlog = self.log()
         holder = object()
 
-        def end() -> BinlogEnd:
+        def end() -> tuple[int, Position]:
             binlog.check_servable()
             epoch = binlog.handled_epoch  # first, so that the end includes this epoch
-            return BinlogEnd(epoch, binlog.durable_end())
+            return epoch, binlog.durable_end()
 
         def keep(place: Position | None) -> None:
             if place is None:

@@ -26,8 +26,9 @@ from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import decode_entries, insert_many, scan
 from tidemark.engine.access.row_operations import delete, insert
 from tidemark.engine.access.snapshot import Snapshot
-from tidemark.engine.base.errors import Rejected, Retryable
+from tidemark.engine.base.errors import Rejected
 from tidemark.engine.schema.names import is_system_table
+from tidemark.replication.applier.applier import retried
 from tidemark.replication.applier.apply_status import write_row
 from tidemark.replication.applier.filters import Filter
 from tidemark.replication.applier.heartbeat import HEARTBEAT
@@ -38,6 +39,7 @@ from tidemark.replication.settings.system_tables import (
     TIDEMARK_FIRST_COPY,
     made_table,
     one_transaction,
+    rows_named,
     rows_of,
 )
 from tidemark.replication.sql import statements as s
@@ -54,7 +56,6 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("tidemark.replication")
 RETRIES = 10
-RETRY_PAUSE_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
@@ -132,9 +133,7 @@ def _positions(snapshot: Snapshot) -> tuple[tuple[int, int], ...]:
 # --- at the replica -------------------------------------------------------------------------------
 def _marked(store: Store) -> list[tuple[int, str]]:
     """Return (source, table) for every table that a copy is creating, or an interrupted one has left."""
-    if TIDEMARK_FIRST_COPY not in store.tables.by_name:
-        return []
-    return [(row["source_id"], row["table_name"]) for row in rows_of(store.tables.named(TIDEMARK_FIRST_COPY))]
+    return [(row["source_id"], row["table_name"]) for row in rows_named(store, TIDEMARK_FIRST_COPY)]
 
 
 def is_interrupted(store: Store) -> bool:
@@ -270,15 +269,12 @@ class CopyTarget:
 
     def _run(self, any_value: int, author: int, work: Callable[[Transaction], Any]) -> None:
         """Run one transaction; retry it after a Retryable has rolled it back."""
-        for attempt in range(RETRIES + 1):
-            try:
-                with one_transaction(self.store, any_value, author) as txn:
-                    work(txn)
-                return
-            except Retryable:
-                if attempt == RETRIES:
-                    raise
-                self.store.clock.sleep(RETRY_PAUSE_SECONDS)
+
+        def once() -> None:
+            with one_transaction(self.store, any_value, author) as txn:
+                work(txn)
+
+        retried(self.store.clock, RETRIES, once)
 
 
 def _names(tables: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import (
@@ -63,7 +63,7 @@ class LocalReceiver:
         self._clock = clock
         self._at: Position | None = None
         self._news = threading.Event()
-        self.trouble: str | None = None
+        self.trouble: str | None = None  # the error of the last attempt, None while it receives
 
     def receive_next(self) -> bool:
         """Take the next chunk into the relay log; return False if there is none. Durable on return: the complete
@@ -106,12 +106,10 @@ class LocalReceiver:
                 stopped.wait(RECONNECT_SECONDS)
 
     def notify(self) -> None:
-        """Wake the receiver: the source has written more."""
+        """Wake the receiver: the source has written more, or `run` must see that it was stopped."""
         self._news.set()
 
-    def wake(self) -> None:
-        """Wake the receiver, so that `run` checks whether it was stopped."""
-        self._news.set()
+    wake = notify
 
     def restart(self) -> None:
         """Begin anew at the next call, because the relay log was discarded."""
@@ -212,17 +210,7 @@ class _Probe:
         self._stop()
 
 
-class Receiver(Protocol):
-    """The common interface of both receivers. trouble: the error of the last attempt, None while it receives."""
-
-    trouble: str | None
-
-    def probe(self, begin: Callable[[Site], Start]) -> None: ...
-    def run(self, stopped: threading.Event) -> None: ...
-    def notify(self) -> None: ...
-    def wake(self) -> None: ...
-    def restart(self) -> None: ...
-    def close(self) -> None: ...
+Receiver = LocalReceiver | NetworkReceiver
 
 
 class Worker:

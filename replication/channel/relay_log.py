@@ -283,8 +283,7 @@ class RelayLog:
             raise EpochGap(
                 f"events came at {at.file}:{at.position}, the relay log ends at {here.file}:{here.position}; connect"
                 " again",
-                file=at.file,
-                position=at.position,
+                **at._asdict(),
             )
         return self._begin_stream(at)
 

@@ -67,22 +67,19 @@ class RelayTransaction:
         return self._filtered() if not self._filter.is_open else self._all()
 
     def _all(self) -> Iterator[ReadEvent]:
-        with Opened(self._files, self._files.open(self._path)) as file:
-            yield from self._read(file)
-
-    def _read(self, file: File) -> Iterator[ReadEvent]:
         boundaries = Boundaries()
         maps = ParsedMaps()
         position = self.start.position
-        while position < self.end.position:
-            offset = position - self._shift
-            origin = Position(self._relay_file, offset)
-            header = e.parse_header(self._files.pread(file, offset, b.HEADER_BYTES), origin)
-            raw = self._files.pread(file, offset, min(header.event_bytes, self.end.position - position))
-            event = maps.parse(header, raw, origin)
-            at, position = Position(self.start.file, position), position + header.event_bytes
-            is_boundary = boundaries.step(header.type, event)
-            yield ReadEvent(at, Position(self.start.file, position), header, event, raw, is_boundary)
+        with Opened(self._files, self._files.open(self._path)) as file:
+            while position < self.end.position:
+                offset = position - self._shift
+                origin = Position(self._relay_file, offset)
+                header = e.parse_header(self._files.pread(file, offset, b.HEADER_BYTES), origin)
+                raw = self._files.pread(file, offset, min(header.event_bytes, self.end.position - position))
+                event = maps.parse(header, raw, origin)
+                at, position = Position(self.start.file, position), position + header.event_bytes
+                is_boundary = boundaries.step(header.type, event)
+                yield ReadEvent(at, Position(self.start.file, position), header, event, raw, is_boundary)
 
     def _filtered(self) -> Iterator[ReadEvent]:
         """Yield the events that pass the filter. If the last event of a statement does not pass, it is yielded without

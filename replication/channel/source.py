@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import (
     BinlogDamaged,
@@ -45,13 +45,6 @@ _PIECE_BYTES = 64 << 10
 _LOOKED_AT_BYTES = 1 << 20
 
 
-class BinlogEnd(NamedTuple):
-    """The end up to which a binlog may be read: its newest epoch, and its synced end."""
-
-    epoch: int
-    end: Position
-
-
 class SourceBinlog:
     """A reader of the binlog for one replica. One thread at a time may call it; `close` it after the last call."""
 
@@ -59,7 +52,7 @@ class SourceBinlog:
         self,
         files: Files,
         server_id: int,
-        end: Callable[[], BinlogEnd],
+        end: Callable[[], tuple[int, Position]],
         folder: str = "binlog",
         base: str = "binlog",
         index_rows: Callable[[str, int], Iterable[Mapping[str, Any]]] | None = None,
@@ -69,11 +62,11 @@ class SourceBinlog:
         settings: Callable[[], Settings] = lambda: Settings(()),
         copy: Callable[[bytes], Generator[bytes]] | None = None,
     ) -> None:
-        """end: called before every read, in the session's thread. index_rows: returns the rows of
-        `mysql.ndb_binlog_index` with this value in this column. closed_epoch: returns the newest epoch that the store
-        has closed, possibly newer than any in the binlog. may_lag: whether another node decides which epochs exist, so
-        that a missing one may still arrive. keep: called with the position whose file must not be purged, None at the
-        end.
+        """end: returns the newest epoch that may be read and its synced end; called before every read, in the session's
+        thread. index_rows: returns the rows of `mysql.ndb_binlog_index` with this value in this column. closed_epoch:
+        returns the newest epoch that the store has closed, possibly newer than any in the binlog. may_lag: whether
+        another node decides which epochs exist, so that a missing one may still arrive. keep: called with the position
+        whose file must not be purged, None at the end.
         """
         self.files = files
         self._server_id = server_id
@@ -123,8 +116,7 @@ class SourceBinlog:
     def newest(self) -> tuple[int, Position]:
         """Return the newest epoch that may leave the site, and its end."""
         with self._peer_errors():
-            epoch, end = self._end()
-        return epoch, end
+            return self._end()
 
     # --- where to begin ---------------------------------------------------------------------------
     def locate(self, start: Start) -> Position:

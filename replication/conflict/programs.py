@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.programs.instruction_set import INTEGER, WIDE
 from tidemark.engine.programs.interpreter import Assembler
-from tidemark.engine.schema.types import UInt32, UInt64
+from tidemark.engine.types import UInt32, UInt64
 from tidemark.replication.conflict.functions import Check
 from tidemark.replication.settings.conflict_function import LOW_MASK, saturated_from
 

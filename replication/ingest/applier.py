@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from tidemark.engine.base.errors import Rejected, Unsupported
+from tidemark.engine.base.errors import Rejected
 from tidemark.replication.binlog.events import Buffer
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.ingest import schema
@@ -108,9 +108,11 @@ class Applier:
         this already. Durable on return.
         """
         if created_s and not self.source_position.file_created_s and file == self.source_position.file:
-            source_position = replace(self.source_position, file_created_s=created_s)
-            source_position.save(self._store)
-            self.source_position = source_position
+            self._save(replace(self.source_position, file_created_s=created_s))
+
+    def _save(self, source_position: SourcePosition) -> None:
+        source_position.save(self._store)
+        self.source_position = source_position
 
     def step(self, step: Step) -> None:
         """Take the next step.
@@ -133,8 +135,12 @@ class Applier:
 
     def roll_back(self) -> None:
         """Roll back everything uncommitted. A second call does nothing."""
-        self._whole, self._current = _Runs(), _Runs()
-        self._whole_place, self._whole_transactions = None, 0
+        self._whole, self._whole_place, self._whole_transactions = _Runs(), None, 0
+        self._roll_back_current()
+
+    def _roll_back_current(self) -> None:
+        """Roll back the source transaction that is arriving."""
+        self._current = _Runs()
         large, self._large, self._large_rows = self._large, None, 0
         if large is not None:
             large.rollback()
@@ -146,14 +152,7 @@ class Applier:
             return
         whole, count = self._whole, self._whole_transactions
         self._whole, self._whole_place, self._whole_transactions = _Runs(), None, 0
-        txn: Transaction = self._store.transactions.begin()
-        try:
-            rows = self._apply(txn, whole)
-            self._finish(txn, self.source_position.after(place, count, rows))
-        except BaseException:
-            txn.rollback()
-            self.roll_back()
-            raise
+        self._alone(lambda txn: self._apply(txn, whole), place, count)
 
     # --- rows ------------------------------------------------------------------------------------
     def _change(self, step: Change) -> None:
@@ -207,10 +206,8 @@ class Applier:
 
     def _undo(self, place: Place) -> None:
         """Roll back the source transaction that has just arrived, as the source did."""
-        self._current, self._has_changes = _Runs(), False
-        large, self._large, self._large_rows = self._large, None, 0
-        if large is not None:
-            large.rollback()
+        self._has_changes = False
+        self._roll_back_current()
         self._commit(place, is_transaction=False)
 
     # --- statements ------------------------------------------------------------------------------
@@ -228,11 +225,8 @@ class Applier:
                 self._commit(step.place, is_transaction=False)
             return
         if self._current.runs or self._large is not None:
-            raise Unsupported(
-                f"{origin.text}: a schema change after rows of the same transaction is not ingested; commit before it"
-                " at the source",
-                file=origin.file,
-                position=origin.position,
+            raise origin.unsupported(
+                "a schema change after rows of the same transaction is not ingested; commit before it at the source"
             )
         self.flush()
         steps, known = self._tables.read(steps)
@@ -247,7 +241,7 @@ class Applier:
             self._tables.write(txn, known)
             return schema.truncate(last, txn) if isinstance(last, schema.Truncate) else 0
 
-        self._alone(finish, step.place)
+        self._alone(finish, step.place, 1)
 
     def _make(self, steps: list[Statement], step: StatementText) -> None:
         begun = self.source_position.step
@@ -260,9 +254,7 @@ class Applier:
             if number < begun or isinstance(each, schema.Truncate):
                 continue
             if number > begun:
-                source_position = replace(self.source_position, step=number)
-                source_position.save(self._store)
-                self.source_position = source_position
+                self._save(replace(self.source_position, step=number))
             elif schema.has_happened(each, self._store):
                 continue
             try:
@@ -272,11 +264,13 @@ class Applier:
                 replace(self.source_position, step=number - 1).save(self._store)
                 raise schema.refused(error, step.text, step.origin) from error
 
-    def _alone(self, work: Callable[[Transaction], int], place: Place) -> None:
+    def _alone(self, work: Callable[[Transaction], int], place: Place, transactions: int) -> None:
+        """Do work that returns a number of rows, with the position after it, in a transaction of the store."""
         txn: Transaction = self._store.transactions.begin()
         try:
             rows = work(txn)
-            self._finish(txn, self.source_position.after(place, 1, rows))
+            self._finish(txn, self.source_position.after(place, transactions, rows))
         except BaseException:
             txn.rollback()
+            self.roll_back()
             raise

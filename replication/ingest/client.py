@@ -273,8 +273,6 @@ class BinlogStream:
         while True:
             try:
                 data = read().get_all_data()
-            except PeerError:
-                raise
             except self._errors as error:
                 raise peer_error(self._address, error) from error
             if data[0] == r.PACKET_END and len(data) < r.PACKET_END_BYTES_MAX:

@@ -16,22 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.access.batch_operations import insert_many
 from tidemark.engine.base.errors import PeerRefused, Rejected, TableExists, Unsupported, ValueOutOfRange
-from tidemark.engine.rows.column_values import decimals_of_text
 from tidemark.engine.schema.column import ABSENT, Column
-from tidemark.engine.schema.types import (
-    Blob,
-    Boolean,
-    Date,
-    DateTime,
-    Decimal,
-    Enum,
-    Floating,
-    Integer,
-    Time,
-    Timestamp,
-)
-from tidemark.engine.schema.types_base import ColumnType
-from tidemark.engine.schema.types_text import Binary, Char, LongText, VarBinary, VarChar
+from tidemark.engine.types import ColumnType
 from tidemark.replication.binlog.charsets import ASCII, charset_named
 from tidemark.replication.ingest import schema, source_position, text_rows
 from tidemark.replication.ingest.address import Filter
@@ -39,6 +25,7 @@ from tidemark.replication.ingest.checks import check_engines
 from tidemark.replication.ingest.client import Client
 from tidemark.replication.ingest.source_position import SourcePosition
 from tidemark.replication.ingest.source_tables import SourceTables
+from tidemark.replication.ingest.source_types import SOURCE_TYPES
 from tidemark.replication.settings.system_tables import one_transaction
 from tidemark.replication.sql.emit import name as quoted
 from tidemark.replication.sql.server_types import ServerType
@@ -233,9 +220,9 @@ def _expression(name: str, kind: ColumnType, served: str, charset: str) -> str:
     column = quoted(name)
     if served in ("bit", "set"):
         return f"{column}+0"
-    if charset == ASCII and isinstance(kind, (Char, VarChar, LongText)):
+    if charset == ASCII and kind.is_text:
         return f"CONVERT({column} USING binary)"  # other bytes than ASCII would be shown as question marks
-    if isinstance(kind, Floating) and kind.bits == 32:
+    if kind.value_class == "FLOAT32":
         return f"{column}*1e0"  # a FLOAT is shown with six digits, a DOUBLE with all
     return column
 
@@ -243,31 +230,12 @@ def _expression(name: str, kind: ColumnType, served: str, charset: str) -> str:
 def _array(kind: ColumnType, values: pa.Array, shown: str) -> pa.Array:
     """Convert a column of text to a column type of the store. Raises: ValueOutOfRange."""
     import pyarrow as pa
-    import pyarrow.compute as pc
 
-    if isinstance(kind, (Binary, VarBinary)) or kind == Blob:
+    of_text = SOURCE_TYPES[type(kind)].of_text
+    if of_text is None:
         return values
     try:
-        text = values.cast(pa.large_string())
-        if isinstance(kind, (Char, VarChar, LongText, Enum)):
-            return text
-        if isinstance(kind, (Integer, Boolean)):
-            whole = text.cast(pa.uint64() if isinstance(kind, Integer) and not kind.signed else pa.int64())
-            return whole.cast(pa.bool_()) if isinstance(kind, Boolean) else whole
-        if isinstance(kind, Floating):
-            return text.cast(pa.float64()).cast(kind.arrow_type())
-        if isinstance(kind, Decimal):
-            return decimals_of_text(text, kind)
-        if kind == Timestamp:
-            return text.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind.arrow_type())
-        if kind == Time:
-            # Arrow cannot parse a time of day alone. This also refuses a TIME outside one day, which no column holds.
-            moment = pc.binary_join_element_wise(
-                pa.scalar("1970-01-01", pa.large_string()), text, pa.scalar(" ", pa.large_string())
-            )
-            return moment.cast(pa.timestamp("us")).cast(pa.int64()).cast(kind.arrow_type())
-        assert kind in (Date, DateTime)
-        return text.cast(kind.arrow_type())
+        return of_text(kind, values.cast(pa.large_string()))
     except (pa.ArrowInvalid, ValueOutOfRange) as error:
         reason = " ".join(str(error).split())[:200]
         raise ValueOutOfRange(f"{shown} has a value that {kind!r} does not hold: {reason}", column=shown) from error

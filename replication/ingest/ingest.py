@@ -19,7 +19,6 @@ from tidemark.engine.base.errors import (
     Retryable,
     SchemaInvalid,
     StorageFull,
-    TableExists,
 )
 from tidemark.replication.ingest import copy, source_position
 from tidemark.replication.ingest.address import COPY, CURRENT, Address, Filter
@@ -27,12 +26,12 @@ from tidemark.replication.ingest.applier import Applier
 from tidemark.replication.ingest.checks import check_keys, check_server_id, check_settings
 from tidemark.replication.ingest.client import BinlogStream, Client, TableChanged
 from tidemark.replication.ingest.prefetch import Prefetch
-from tidemark.replication.ingest.source_position import INGEST, INGEST_TABLE, SourcePosition, read_source_position
+from tidemark.replication.ingest.schema import Schema, make_missing
+from tidemark.replication.ingest.source_position import INGEST_TABLE, SourcePosition, read_source_position
 from tidemark.replication.ingest.transactions import TransactionReader
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
-    from tidemark.replication.ingest.schema import Schema
 
 _log = logging.getLogger("tidemark.ingest")
 
@@ -167,11 +166,7 @@ class Ingest:
         SchemaInvalid.
         """
         server_id = check_settings(self._address.shown, client.variables(), self._options.server_id)
-        if INGEST not in self._store.tables.by_name:
-            try:
-                self._db.create_table(INGEST, INGEST_TABLE.columns, INGEST_TABLE.primary_key)
-            except TableExists:
-                pass  # another source of this store has created it in the meantime
+        make_missing(INGEST_TABLE, self._db, self._store)
         found = read_source_position(self._store, self.source)
         if found is not None and found.server_id != server_id:
             raise PeerRefused(

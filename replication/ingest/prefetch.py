@@ -22,7 +22,7 @@ class Prefetch:
         self._events, self._interrupt = events, interrupt
         self._turn = threading.Condition()
         self._waiting: deque[bytes] = deque()
-        self._bytes = 0
+        self.waiting_bytes = 0  # of events that have arrived and are not taken yet
         self._is_over = self._is_closed = False
         self._error: Error | None = None
         self._is_whole = False
@@ -33,11 +33,11 @@ class Prefetch:
         try:
             for event in self._events:
                 with self._turn:
-                    self._turn.wait_for(lambda: self._is_closed or self._bytes < WAITING_BYTES_MAX)
+                    self._turn.wait_for(lambda: self._is_closed or self.waiting_bytes < WAITING_BYTES_MAX)
                     if self._is_closed:
                         return
                     self._waiting.append(event)
-                    self._bytes += len(event)
+                    self.waiting_bytes += len(event)
                     self._turn.notify_all()
             self._is_whole = True
         except Error as error:
@@ -52,11 +52,6 @@ class Prefetch:
         """Whether the next event has not arrived yet."""
         return not self._waiting
 
-    @property
-    def waiting_bytes(self) -> int:
-        """The bytes of events that have arrived and are not taken yet."""
-        return self._bytes
-
     def next(self) -> bytes | None:
         """Wait for the next event and return it, None after the last one. Raises: the iterator's error, after all
         events before it.
@@ -65,7 +60,7 @@ class Prefetch:
             self._turn.wait_for(lambda: self._waiting or self._is_over)
             if self._waiting:
                 event = self._waiting.popleft()
-                self._bytes -= len(event)
+                self.waiting_bytes -= len(event)
                 self._turn.notify_all()
                 return event
             if self._error is not None:

@@ -7,7 +7,7 @@ ingest, unless it is tolerated. No Python code runs per row, except for keys tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tidemark.engine.applied.applied_rows import (
     APPLIED,
@@ -29,7 +29,6 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.engine.queries.key_columns import get_many
 from tidemark.engine.rows.row_format import Words
-from tidemark.engine.schema.types import Boolean
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import present
@@ -42,6 +41,7 @@ from tidemark.replication.ingest.duplicates import (
     slices_of_distinct_keys,
     slices_of_moves,
 )
+from tidemark.replication.ingest.source_types import SOURCE_TYPES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,23 +74,21 @@ class Target:
         self.keys = [places.get(name, -1) for name in definition.primary_key]
         image = self.after if rows.kind == e.WRITE else self.before
         if not set(self.keys) <= set(image):
-            raise Unsupported(
-                f"{origin.text}: rows of {definition.name} come without its primary key; give the table at the source"
-                " the same one",
-                file=origin.file,
-                position=origin.position,
+            raise origin.unsupported(
+                f"rows of {definition.name} come without its primary key; give the table at the source the same one"
             )
-        self.flags = [position for position, name in enumerate(self.names) if isinstance(kinds.get(name), Boolean)]
-        targets = {
-            position: kinds[name]
-            for position, name in enumerate(self.names)
-            if name in kinds and position not in self.flags
+        known = {position: kinds[name] for position, name in enumerate(self.names) if name in kinds}
+        self.converted = {
+            position: convert
+            for position, kind in known.items()
+            if (convert := SOURCE_TYPES[type(kind)].of_events) is not None
         }
+        targets = {position: kind for position, kind in known.items() if position not in self.converted}
         if rows.kind == e.WRITE:
             _check_left_out(table, {self.names[position] for position in self.after}, origin)
         try:
             self.reader = BodyReader(
-                [column.type for column in found.columns],
+                found.types,
                 self.before,
                 self.after,
                 targets,
@@ -98,33 +96,28 @@ class Target:
                 names=[f"{found.name}.{name}" for name in self.names],
             )
         except Unsupported as error:
-            raise Unsupported(
-                f"{origin.text}: {error.message}, or leave the table out with a filter",
-                table=definition.name,
-                file=origin.file,
-                position=origin.position,
-            ) from error
+            text = f"{error.message}, or leave the table out with a filter"
+            raise origin.unsupported(text, table=definition.name) from error
         self.has_unique = bool(definition.indexes) and any(index.is_unique for index in definition.indexes)
 
     def batch(self, columns: dict[int, pa.Array], positions: Sequence[int], origin: Position) -> pa.RecordBatch:
         """Return the columns at some positions under the store's names."""
         import pyarrow as pa
 
-        arrays = [
-            _flags(columns[at], f"{self.map.name}.{self.names[at]}", origin) if at in self.flags else columns[at]
-            for at in positions
-        ]
+        arrays = []
+        for at in positions:
+            column, convert = columns[at], self.converted.get(at)
+            if convert is not None:
+                column = convert(column, f"{self.map.name}.{self.names[at]}", origin.text)
+            arrays.append(column)
         return pa.RecordBatch.from_arrays(arrays, names=[self.names[position] for position in positions])
 
 
 def _names(found: TableMap, origin: Position) -> list[str]:
     names = [column.name for column in found.columns]
     if None in names:
-        raise Unsupported(
-            f"{origin.text}: rows of {found.name} name no columns; SET GLOBAL binlog_row_metadata=FULL at the source"
-            " and copy anew",
-            file=origin.file,
-            position=origin.position,
+        raise origin.unsupported(
+            f"rows of {found.name} name no columns; SET GLOBAL binlog_row_metadata=FULL at the source and copy anew"
         )
     return [name or "" for name in names]
 
@@ -133,30 +126,12 @@ def _check_left_out(table: Table, given: set[str], origin: Position) -> None:
     """Check that the server's defaults of the columns that a new row leaves out are known. Raises: Unsupported."""
     for column in table.definition.columns:
         if column.name not in given and not column.has_default:
-            raise Unsupported(
-                f"{origin.text}: a new row of {table.name} leaves {column.name} out, whose default at the source is not"
-                " known here; SET GLOBAL binlog_row_image=FULL at the source and copy the table anew, or set the"
-                " default here",
+            raise origin.unsupported(
+                f"a new row of {table.name} leaves {column.name} out, whose default at the source is not known here;"
+                " SET GLOBAL binlog_row_image=FULL at the source and copy the table anew, or set the default here",
                 table=table.name,
                 column=column.name,
-                file=origin.file,
-                position=origin.position,
             )
-
-
-def _flags(column: pa.Array, shown: str, origin: Position) -> pa.Array:
-    """Convert a TINYINT to booleans. Raises: ValueOutOfRange."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    span = pc.min_max(column)
-    if span["min"].is_valid and not (0 <= span["min"].as_py() and span["max"].as_py() <= 1):
-        raise ValueOutOfRange(
-            f"{origin.text}: {shown}, which is Bool here, has values from {span['min']} to {span['max']} at the source;"
-            " make it Int8",
-            column=shown,
-        )
-    return column.cast(pa.bool_())
 
 
 class RowApplier:
@@ -223,8 +198,8 @@ class RowApplier:
         changed = [position for position in target.after if position not in target.keys]
         if not changed:
             return None
-        keys = target.batch(rows.before, target.keys, origin)
-        batch = _joined(keys, target.batch(rows.after, changed, origin))
+        columns = {**rows.after, **{position: rows.before[position] for position in target.keys}}
+        batch = target.batch(columns, [*target.keys, *changed], origin)
         numbers, count = key_numbers([rows.before[position] for position in target.keys])
         if not has_duplicates(numbers, count):
             parts = [batch]
@@ -273,12 +248,11 @@ def _located(error: Error, table: str, origin: Position) -> Error:
     """Return the same error with the table, the position in the source's binlog, and a remedy."""
     if str(error.message).startswith(origin.file):
         return error
-    evidence: dict[str, Any] = {**error.evidence, "file": origin.file, "position": origin.position}
     what = error.message if table in error.message else f"{table}: {error.message}"
     remedy = "the two sides differ, copy the table anew"
     if isinstance(error, ValueOutOfRange):
         remedy = "change it at the source and copy the table anew, or leave the table out with a filter"
-    return type(error)(f"{origin.text}: {what}; {remedy}", **evidence)
+    return type(error)(f"{origin.text}: {what}; {remedy}", **{**error.evidence, **origin._asdict()})
 
 
 def _moves(target: Target, rows: DecodedRows) -> bool:
@@ -295,12 +269,6 @@ def _moves(target: Target, rows: DecodedRows) -> bool:
             if pc.any(pc.not_equal(after, before)).as_py():
                 return True
     return False
-
-
-def _joined(left: pa.RecordBatch, right: pa.RecordBatch) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_arrays([*left.columns, *right.columns], names=[*left.schema.names, *right.schema.names])
 
 
 def _overlaid(whole: pa.RecordBatch, changes: pa.RecordBatch) -> pa.RecordBatch:

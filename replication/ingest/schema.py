@@ -15,14 +15,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from tidemark.engine.base.errors import Rejected, Unsupported
+from tidemark.engine.base.errors import Rejected, TableExists, Unsupported
 from tidemark.engine.programs.expressions import col
 from tidemark.engine.queries.conditional_changes import delete_where
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import Partition
-from tidemark.engine.schema.types_base import ColumnType
-from tidemark.engine.schema.types_text import Char, VarChar
 from tidemark.engine.store.schema_changes import (
     with_column,
     with_default,
@@ -31,6 +29,7 @@ from tidemark.engine.store.schema_changes import (
     with_wider_column,
     without_column,
 )
+from tidemark.engine.types import ColumnType
 from tidemark.replication.applier.schema_statements import as_new
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.ingest.address import Filter
@@ -92,6 +91,15 @@ class Schema(Protocol):
     # fmt: on
 
 
+def make_missing(definition: TableDefinition, db: Schema, store: Store) -> None:
+    """Create a table of the ingest if it is missing. Durable on return."""
+    if definition.name not in store.tables.by_name:
+        try:
+            db.create_table(definition.name, definition.columns, definition.primary_key)
+        except TableExists:
+            pass  # another source of this store has created it in the meantime
+
+
 @dataclass(frozen=True)
 class Truncate(s.TableChange):
     """Delete all rows of a table. This is the only step that is a transaction."""
@@ -144,11 +152,9 @@ def _like(step: s.Statement, store: Store) -> list[s.Statement]:
 
 def refused(error: Rejected, text: str, origin: Position) -> Unsupported:
     """Return the error for a statement that the store cannot execute, with its position and the way to continue."""
-    return Unsupported(
-        f"{origin.text}: {error.message} (the statement is {text[:_SHOWN_CHARACTERS]!r}); make it here by hand and"
-        f" continue with --skip {origin.file}:{origin.position}",
-        file=origin.file,
-        position=origin.position,
+    return origin.unsupported(
+        f"{error.message} (the statement is {text[:_SHOWN_CHARACTERS]!r}); make it here by hand and continue with"
+        f" --skip {origin.file}:{origin.position}",
         statement=text,
     )
 
@@ -235,9 +241,7 @@ def has_happened(step: s.Statement, store: Store) -> bool:
     """Whether a begun step has happened; False for steps that change nothing when they are repeated."""
     if isinstance(step, s.CreateTable):
         return _is_made(step.definition, store)
-    if isinstance(step, s.DropTable):
-        return step.table not in store.tables.by_name
-    if isinstance(step, s.RenameTable):
+    if isinstance(step, (s.DropTable, s.RenameTable)):
         return step.table not in store.tables.by_name
     if not isinstance(step, s.TableChange) or step.table not in store.tables.by_name:
         return False
@@ -305,7 +309,7 @@ def _check_partition(definition: TableDefinition) -> None:
     """Check that the server has the same rows in a partition: it compares text by collation. Raises: Unsupported."""
     columns = getattr(definition.partition, "columns", None) or ()
     for column in definition.columns:
-        if column.name in columns and isinstance(column.type, (Char, VarChar)):
+        if column.name in columns and column.type.is_text:
             raise Unsupported(
                 f"a partition of {definition.name} is dropped, and which rows are in it depends on the collation of"
                 f" {column.name} at the source; delete the same rows here",
@@ -357,7 +361,9 @@ def make(step: s.Statement, db: Schema, store: Store, session: Session = PLAIN) 
     and its subclasses such as NoSuchTable.
     """
     if isinstance(step, s.CreateTable):
-        _create(step, db, store)
+        made = step.definition
+        if not (step.may_exist and made.name in store.tables.by_name):
+            db.create_table(made.name, made.columns, made.primary_key, made.partition)
     elif isinstance(step, DropDatabase):
         for name in sorted(store.tables.by_name):
             if name.startswith(step.database + ".") and step.wanted.wants(name):
@@ -395,13 +401,6 @@ def truncate(step: Truncate, txn: Transaction) -> int:
     """Delete all rows of a table; return their number."""
     table = txn.store.tables.named(step.table)
     return delete_where(txn, table, ~col(table.definition.primary_key[0]).is_null())
-
-
-def _create(step: s.CreateTable, db: Schema, store: Store) -> None:
-    definition = step.definition
-    if step.may_exist and definition.name in store.tables.by_name:
-        return
-    db.create_table(definition.name, definition.columns, definition.primary_key, definition.partition)
 
 
 def _column(definition: TableDefinition, name: str) -> Column:

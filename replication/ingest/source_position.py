@@ -15,8 +15,7 @@ from tidemark.engine.access.row_operations import get_committed, write
 from tidemark.engine.base.errors import PeerRefused
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.types import Enum, Text, Timestamp, UInt32, UInt64
-from tidemark.engine.schema.types_text import VarChar
+from tidemark.engine.types import Enum, Text, Timestamp, UInt32, UInt64, VarChar
 from tidemark.replication.ingest.transactions import Place
 from tidemark.replication.settings.system_tables import one_transaction
 

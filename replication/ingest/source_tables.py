@@ -11,16 +11,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from tidemark.engine.access.row_operations import delete, get_committed, write
-from tidemark.engine.base.errors import TableExists
 from tidemark.engine.programs.expressions import col
 from tidemark.engine.queries.conditional_changes import delete_where
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.types import Text, UInt64
-from tidemark.engine.schema.types_text import VarChar
+from tidemark.engine.types import Text, UInt64, VarChar
+from tidemark.replication.ingest.schema import Schema, make_missing
 from tidemark.replication.settings.system_tables import one_transaction
 from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.server_types import ServerType
@@ -45,12 +44,6 @@ INGEST_TABLES_TABLE: Final = TableDefinition(
 )
 
 
-class Creator(Protocol):
-    """An open store that makes tables."""
-
-    def create_table(self, name: str, columns: Sequence[Column], primary_key: Sequence[str]) -> Any: ...
-
-
 @dataclass(frozen=True)
 class SourceTable:
     """A table at the source: its default character set, "" if it is not known, and the known types of its columns."""
@@ -68,7 +61,7 @@ _CHARACTERS_KEPT = 16_000
 class SourceTables:
     """The rows of a store, and what a statement makes of them. One thread at a time may call it."""
 
-    def __init__(self, store: Store, db: Creator) -> None:
+    def __init__(self, store: Store, db: Schema) -> None:
         self._store, self._db = store, db
 
     def of(self, name: str) -> SourceTable:
@@ -131,11 +124,7 @@ class SourceTables:
 
     def make_room(self) -> None:
         """Create the table of the rows if it is missing. Durable on return."""
-        if INGEST_TABLES not in self._store.tables.by_name:
-            try:
-                self._db.create_table(INGEST_TABLES, INGEST_TABLES_TABLE.columns, INGEST_TABLES_TABLE.primary_key)
-            except TableExists:
-                pass  # another source of this store has created it in the meantime
+        make_missing(INGEST_TABLES_TABLE, self._db, self._store)
 
     def save(self, changed: dict[str, SourceTable | None]) -> None:
         """Write rows in a transaction of their own. Durable on return."""

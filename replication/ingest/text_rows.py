@@ -9,11 +9,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from tidemark.engine.base.column_buffers import build_variable
 from tidemark.engine.base.errors import PeerRefused
-from tidemark.engine.rows.column_buffers import build_variable
 from tidemark.engine.rows.row_format import Words
+from tidemark.engine.types.base import Octets
 from tidemark.replication.binlog import bodies_kernels as bodies
 from tidemark.replication.ingest import result_rows_layout as r
 from tidemark.replication.ingest.client import Client, Result
@@ -22,7 +22,6 @@ from tidemark.replication.ingest.result_rows_kernels import find_result_cells
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Octets = NDArray[np.uint8]
 BATCH_ROWS = 32_768
 BUFFER_BYTES = 4 << 20
 _CELLS_MAX = 1 << 20
@@ -33,6 +32,8 @@ def select(client: Client, sql: str) -> Iterator[tuple[int, list[pa.Array]]]:
     """Yield the rows of a query in batches of bounded size: (number of rows, a large_binary array for each column).
     Raises: PeerError.
     """
+    import pyarrow as pa
+
     result = client.select(sql)
     columns = result.columns
     rows_max = max(1, min(BATCH_ROWS, _CELLS_MAX // columns))
@@ -46,7 +47,8 @@ def select(client: Client, sql: str) -> Iterator[tuple[int, list[pa.Array]]]:
         rows += found
         at = int(ends[rows - 1]) if rows else 0
         is_over = result.is_over(buffer[at:filled])
-        is_long = filled - at >= r.PACKET_HEADER_BYTES and _size(buffer, at) == r.PACKET_BYTES_MAX
+        size = int.from_bytes(buffer[at : at + 3].data, "little")
+        is_long = filled - at >= r.PACKET_HEADER_BYTES and size == r.PACKET_BYTES_MAX
         if rows and (is_over or is_long or rows == rows_max or filled == len(buffer)):
             yield rows, [_column(buffer, cells, column, columns, rows) for column in range(columns)]
             buffer[: filled - at] = buffer[at:filled].copy()
@@ -56,7 +58,7 @@ def select(client: Client, sql: str) -> Iterator[tuple[int, list[pa.Array]]]:
             return
         if is_long and not rows:
             row, rest = _long_row(result, bytes(buffer[at:filled]), columns)
-            yield 1, _one_row(row)
+            yield 1, [pa.array([value], pa.large_binary()) for value in row]
             if len(rest) > len(buffer):
                 buffer = np.empty(2 * len(rest), np.uint8)
             buffer[: len(rest)] = np.frombuffer(rest, np.uint8)
@@ -69,10 +71,6 @@ def select(client: Client, sql: str) -> Iterator[tuple[int, list[pa.Array]]]:
 
 def _invalid_row() -> PeerRefused:
     return PeerRefused("the lengths in a row from the server contradict each other; check the connection")
-
-
-def _size(octets: Octets, at: int) -> int:
-    return int(octets[at]) | int(octets[at + 1]) << 8 | int(octets[at + 2]) << 16
 
 
 def _column(octets: Octets, cells: Words, column: int, columns: int, rows: int) -> pa.Array:
@@ -129,9 +127,3 @@ def _values(payload: bytes, columns: int) -> list[bytes | None]:
     if at != len(payload):
         raise _invalid_row()
     return row
-
-
-def _one_row(row: list[bytes | None]) -> list[pa.Array]:
-    import pyarrow as pa
-
-    return [pa.array([value], pa.large_binary()) for value in row]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from tidemark.engine.base.errors import PositionLost, Unsupported
+from tidemark.engine.types import UUID
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.position import Position
@@ -24,7 +25,6 @@ from tidemark.replication.sql.tokens import PLAIN
 _MARIADB_GTID = b.packer(b.MARIADB_GTID)
 _POSITION_BITS = 32
 _SHOWN_CHARACTERS = 120
-_UUID_CUTS = (8, 12, 16, 20)
 _DATA_CHANGE = re.compile(r"(?:INSERT|UPDATE|DELETE|REPLACE|LOAD|CALL|WITH|SELECT|EXECUTE|DO)\b", re.IGNORECASE)
 _SAVEPOINT = re.compile(r"(?:SAVEPOINT|RELEASE\s+SAVEPOINT)\b", re.IGNORECASE)
 _ROLLBACK_TO = re.compile(r"ROLLBACK\s+(?:WORK\s+)?TO\b", re.IGNORECASE)
@@ -67,17 +67,20 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Commit:
+class _At:
+    place: Place
+
+
+class Commit(_At):
     """The rows since the end of the last transaction are a transaction."""
 
-    place: Place
 
-
-@dataclass(frozen=True)
-class Rollback:
+class Rollback(_At):
     """The rows since the end of the last transaction were rolled back at the source."""
 
-    place: Place
+
+class Moved(_At):
+    """The position moved without a change."""
 
 
 @dataclass(frozen=True)
@@ -92,13 +95,6 @@ class StatementText:
     place: Place | None
     session: Session = PLAIN
     is_readable: bool = True
-
-
-@dataclass(frozen=True)
-class Moved:
-    """The position moved without a change."""
-
-    place: Place
 
 
 Step: TypeAlias = Change | Commit | Rollback | StatementText | Moved
@@ -195,7 +191,7 @@ class TransactionReader:
     def _begin(self, event: e.Event, origin: Position) -> None:
         """Note a GTID, which precedes the transaction that it names. MariaDB's GTID also begins the transaction."""
         if isinstance(event, e.Gtid):
-            self._gtid = f"{_uuid(event.source)}:{event.number}" if event.number else ""
+            self._gtid = f"{UUID.loaded(event.source)}:{event.number}" if event.number else ""
         elif isinstance(event, e.Other) and event.type == b.MARIADB_GTID_EVENT:
             if len(event.body) < _MARIADB_GTID.size:
                 raise origin.damaged("is too short for a GTID")
@@ -236,14 +232,5 @@ class TransactionReader:
         return StatementText(text, query.database, origin, place, session, read is not None)
 
 
-def _uuid(source: bytes) -> str:
-    text = source.hex()
-    return "-".join(text[start:stop] for start, stop in zip((0, *_UUID_CUTS), (*_UUID_CUTS, 32), strict=True))
-
-
 def _refused(origin: Position, what: str, hint: str) -> Unsupported:
-    return Unsupported(
-        f"{origin.text}: the source writes {what}, which is not ingested; {hint}",
-        file=origin.file,
-        position=origin.position,
-    )
+    return origin.unsupported(f"the source writes {what}, which is not ingested; {hint}")

@@ -26,7 +26,6 @@ from typing import TYPE_CHECKING, Any
 from tidemark.engine.base.errors import LimitExceeded, NotPrimary, PeerError, Rejected, StorageFull, TooManyFiles
 from tidemark.engine.base.ids import gci_of
 from tidemark.engine.base.limits import GCI_MAX
-from tidemark.engine.base.options import parse_size
 from tidemark.engine.base.owner import call_owner
 from tidemark.engine.files.durable_files import make_folder
 from tidemark.engine.rows.row_format import RowFormat
@@ -116,7 +115,9 @@ class AttachedBinlog:
         index = IndexTable(store) if self.has_index else None
         self.rules = TableRules(self._values, lambda: replication_rows(store))
         self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], WriterOptions.of(self._values))
-        self._injector = Injector(self.writer, self._injector_options(), self.rules, call_owner(self._status_plans))
+        self._injector = Injector(
+            self.writer, InjectorOptions.of(self._values), self.rules, call_owner(self._status_plans)
+        )
         self.rows = PendingSystemRows(store, index, files, self.writer, self._values)
         self._epoch_file = self.writer.end.file
         if completed is None:
@@ -259,9 +260,6 @@ class AttachedBinlog:
         return tail, lost_epoch
 
     # --- options ----------------------------------------------------------------------------------
-    def _injector_options(self) -> InjectorOptions:
-        return InjectorOptions.of(self._values, parse_size("binlog_cache_size", self._values["binlog_cache_size"]))
-
     def set_option(self, name: str, value: object) -> None:
         """Set an option of the binlog to another value, which takes effect when the table of options says.
 
@@ -280,7 +278,7 @@ class AttachedBinlog:
                 self.writer.rotate()
             self._values.update(values)
             self.writer.options = WriterOptions.of(self._values)
-            self._injector.options = self._injector_options()
+            self._injector.options = InjectorOptions.of(self._values)
             status = self._store.tables.by_name.get(NDB_APPLY_STATUS)
             if name in ("log_apply_status", "log_orig") and status is not None:
                 # These options decide how this one table is logged, from the next epoch on.

@@ -129,7 +129,7 @@ class ImageCheck:
             text = f"rows of {table.name} have no image with the primary key; log it, or restore from the archive"
             raise located(Unsupported(text, table=table.name), origin)
         try:
-            BodyReader([column.type for column in table.columns], before, after)
+            BodyReader(table.types, before, after)
         except Rejected as error:
             raise located(error, origin) from error
 

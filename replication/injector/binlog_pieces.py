@@ -13,7 +13,7 @@ from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.injector.binlog_rows import RowReader, definitions_in, events_of
 from tidemark.replication.injector.mark import FOLDER, load_mark
-from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, rows_of
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, rows_named
 from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.parse import parse
 
@@ -89,8 +89,7 @@ class KeptBinlog:
         endpoint = self._endpoint
         values = endpoint.opened.values
         own_id = endpoint.site.server_id
-        status = endpoint.store.tables.by_name.get(NDB_APPLY_STATUS)
-        has_applied = status is not None and any(row["server_id"] != own_id for row in rows_of(status))
+        has_applied = any(row["server_id"] != own_id for row in rows_named(endpoint.store, NDB_APPLY_STATUS))
         if has_applied and not values["log_replica_updates"]:
             return False
         if not values["log_rows"] or values["row_slice_count"] > 1:

@@ -26,7 +26,7 @@ from tidemark.engine.base.errors import (
     Unsupported,
 )
 from tidemark.engine.files.directory import PosixFiles
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 from tidemark.recovery.backup.later_changes import LaterPlan, LaterReport
 from tidemark.recovery.system_restart.sysfile import NAMES, read_copy
 from tidemark.replication.applier.replay import EpochReplay

@@ -7,27 +7,24 @@ TINYINT, DateTime for DATETIME).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tidemark.engine.rows.column_buffers import build_fixed, variable
-from tidemark.engine.schema.added_columns import pad_rows
 from tidemark.engine.schema.names import is_system_table
-from tidemark.engine.schema.types_text import Binary
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.reader import JoinedRows, StatementMaps, epoch_in, joined_rows, present
-from tidemark.replication.binlog.row_plan import BodyReader, kind_of
+from tidemark.replication.binlog.row_plan import BodyReader
 from tidemark.replication.settings.any_value import FLAG_READ, FLAG_REFRESH
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.engine.schema.types_base import ColumnType
     from tidemark.engine.store.store import Store
+    from tidemark.engine.types import ColumnType
     from tidemark.replication.applier.transactions import EpochTransaction
     from tidemark.replication.binlog.reader import ReadEvent
     from tidemark.replication.binlog.table_map import TableMap
@@ -42,7 +39,8 @@ class ChangedRows:
 
     `operation`: "write" (the row is now `after`: inserted, or updated where `binlog_type` logs updates as writes),
     "update", "delete". `before` and `after` have the columns that were logged, None if the binlog has no such image;
-    `columns` are all columns of the table at that time. `server_id` is the site that first made the change.
+    `columns` are all columns of the table at that time, `types` the types of those that were logged. `server_id` is the
+    site that first made the change.
     """
 
     table: str
@@ -52,6 +50,7 @@ class ChangedRows:
     after: pa.RecordBatch | None
     server_id: int
     primary_key: tuple[str, ...]
+    types: Mapping[str, ColumnType]
 
     @property
     def rows(self) -> int:
@@ -143,14 +142,14 @@ class RowReader:
         import pyarrow as pa
 
         names, targets = self._types(run.map)
-        mysql = [column.type for column in run.map.columns]
-        reader = BodyReader(mysql, *present(run.first), targets)
+        reader = BodyReader(run.map.types, *present(run.first), targets)
         nullable = [column.nullable for column in run.map.columns]
+        types = {names[place]: kind for place, kind in reader.kinds.items()}
 
         def image_of(is_there: bool, columns: dict[int, pa.Array]) -> pa.RecordBatch | None:
             if not is_there:
                 return None
-            arrays = [as_stored(array, kind_of(mysql[place], targets.get(place))) for place, array in columns.items()]
+            arrays = [as_stored(array, reader.kinds[place]) for place, array in columns.items()]
             fields = [
                 pa.field(names[place], array.type, nullable[place])
                 for place, array in zip(columns, arrays, strict=True)
@@ -166,6 +165,7 @@ class RowReader:
                 image_of(run.first.after is not None, chunk.after),
                 run.server_id,
                 tuple(names[place] for place in run.map.primary_key),
+                types,
             )
 
 
@@ -202,14 +202,4 @@ def close_iterator(iterator: Any) -> None:
 def as_stored(array: pa.Array, kind: ColumnType) -> pa.Array:
     """Return a column of a binlog in the Arrow type that the store returns to callers."""
     wanted = kind.arrow_type()
-    if array.type == wanted:
-        return array
-    if not isinstance(kind, Binary):
-        return array.cast(wanted)
-    # The binlog omits trailing zeros.
-    count = len(array)
-    data, ends = variable(array)
-    padded = pad_rows(data, ends, kind.length)
-    nulls = array.null_count
-    bitmap = np.packbits(np.asarray(array.is_valid()), bitorder="little") if nulls else None
-    return build_fixed(wanted, count, np.ascontiguousarray(padded).reshape(-1), bitmap, nulls)
+    return array if array.type == wanted else array.cast(wanted)

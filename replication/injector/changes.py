@@ -16,7 +16,7 @@ from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import EpochGap, PositionLost, StoreClosed, ValueOutOfRange
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.names import qualified_name
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 from tidemark.replication.applier.transactions import EpochTransaction, LogFolder, Loss, Statement, transactions
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.injector.binlog_rows import ChangedRows, RowReader, close_iterator, definitions_in, events_of
@@ -96,7 +96,7 @@ class EpochChanges:
 def _tuples(image: pa.RecordBatch | None, batch: ChangedRows, kind: Any) -> list[Any] | None:
     if image is None:
         return None
-    held = {name: image.column(name).to_pylist() for name in image.schema.names}
+    held = {name: batch.types[name].values_of(image.column(name)) for name in image.schema.names}
     nothing = [None] * batch.rows
     columns = [held.get(name, nothing) for name in batch.columns]
     return list(map(kind._make, zip(*columns, strict=True)))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,21 +16,7 @@ _COUNT_MAX = (1 << 32) - 1  # the columns are INT UNSIGNED
 _GCI_SHIFT = 32
 
 
-class IndexRow(NamedTuple):
-    """A row of `ndb_binlog_index`, in the order of its columns."""
-
-    position: int
-    file: str
-    epoch: int
-    inserts: int
-    updates: int
-    deletes: int
-    schemaops: int
-    orig_server_id: int
-    orig_epoch: int
-    gci: int
-    next_position: int
-    next_file: str
+IndexRow = tuple[int | str, ...]  # a row of `ndb_binlog_index`, in the order of its columns
 
 
 @dataclass
@@ -72,7 +58,7 @@ class EpochCounts:
 
         def row(counts: list[int], statements: int, server: int, number: int) -> IndexRow:
             inserts, updates, deletes = (min(count, _COUNT_MAX) for count in counts)
-            return IndexRow(
+            return (
                 *(start.position, start.file, epoch, inserts, updates, deletes, statements),
                 *(server, number, epoch >> _GCI_SHIFT, end.position, end.file),
             )

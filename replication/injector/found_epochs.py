@@ -17,8 +17,7 @@ from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.index import BinlogIndex
 from tidemark.replication.binlog.position import Position
-from tidemark.replication.binlog.reader import STATUS_TABLE, BinlogReader, ReadEvent, StatementMaps, present
-from tidemark.replication.binlog.row_plan import BodyReader
+from tidemark.replication.binlog.reader import STATUS_TABLE, BinlogReader, ReadEvent, StatementMaps
 from tidemark.replication.injector.epoch_counts import EpochCounts
 
 _TRANSACTION_WORDS = ("BEGIN", "COMMIT")
@@ -86,8 +85,7 @@ def _count(found: _Transaction, maps: StatementMaps, read: ReadEvent) -> None:
     rows = read.event
     assert isinstance(rows, e.Rows)
     origin = read.at
-    table = maps.of(rows, origin)
-    if table.name == STATUS_TABLE:
+    if maps.of(rows, origin).name == STATUS_TABLE:
         for chunk in maps.reader(rows, origin).chunks(rows.body, origin):
             servers, epochs = (chunk.after[column].to_pylist() for column in (_SERVER, _EPOCH))
             for server, epoch in zip(servers, epochs, strict=True):
@@ -97,9 +95,7 @@ def _count(found: _Transaction, maps: StatementMaps, read: ReadEvent) -> None:
                     # The first row is the site's own, even if the site had another id then.
                     found.epoch, found.has_own = epoch, True
         return
-    types = [column.type for column in table.columns]
-    reader = BodyReader(types, *present(rows), wanted=frozenset())
-    count = sum(chunk.count for chunk in reader.chunks(rows.body, origin))
+    count = sum(chunk.count for chunk in maps.reader(rows, origin, frozenset()).chunks(rows.body, origin))
     found.counts.add(rows.kind, np.full(1, read.header.server_id), count, found.own_id)
 
 

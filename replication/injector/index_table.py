@@ -59,12 +59,8 @@ class IndexTable:
         (newest,) = aggregate(self._table, None, [("max", "epoch")], None)
         if newest is None:
             return None
-        condition = Condition(self._table.definition, col("epoch") == newest)
-        columns = ["next_file", "next_position"]
-        for batch in scan_where(self._table, None, condition, None, columns):
-            row = decode_rows(self._table.format, batch.entries, batch.offsets, 1, columns).to_pylist()[0]
-            return newest, Position(row["next_file"], row["next_position"])
-        return None
+        rows = found_rows(self._store, "epoch", newest)
+        return (newest, Position(rows[0]["next_file"], rows[0]["next_position"])) if rows else None
 
     def files(self) -> set[str]:
         """Return the names of the files in which the listed epochs begin."""

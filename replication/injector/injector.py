@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken
+from tidemark.engine.base.options import parse_size
 from tidemark.engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
 from tidemark.engine.log.row_changes import LoadAdopted, RowChanges, SchemaChange
 from tidemark.engine.rows.column_output import decode_rows
@@ -59,7 +60,7 @@ class InjectorOptions:
     cache_bytes: int = 1 << 20
 
     @classmethod
-    def of(cls, values: Mapping[str, Any], cache_bytes: int) -> InjectorOptions:
+    def of(cls, values: Mapping[str, Any]) -> InjectorOptions:
         """Return the options for the values of `options.settings`."""
         return cls(
             values["server_id"],
@@ -68,7 +69,7 @@ class InjectorOptions:
             values["log_apply_status"],
             values["log_empty_epochs"],
             values["log_replica_updates"],
-            cache_bytes,
+            parse_size("binlog_cache_size", values["binlog_cache_size"]),
         )
 
 

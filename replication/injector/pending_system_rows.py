@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.replication.binlog.writer import BinlogWriter
     from tidemark.replication.injector.epoch_counts import IndexRow
+    from tidemark.replication.injector.found_epochs import FoundEpoch
     from tidemark.replication.injector.index_table import IndexTable
     from tidemark.replication.injector.injector import WrittenEpoch
 
@@ -154,10 +155,9 @@ class PendingSystemRows:
             self.files_have_gone = False
             self._sweep(index)
 
-    def _rows_of(self, each: Any) -> list[IndexRow]:
+    def _rows_of(self, each: WrittenEpoch | FoundEpoch) -> list[IndexRow]:
         own_id, log_orig = self._values["server_id"], self._values["log_orig"]
-        rows: list[IndexRow] = each.counts.index_rows(each.epoch, each.start, each.end, own_id, log_orig)
-        return rows
+        return each.counts.index_rows(each.epoch, each.start, each.end, own_id, log_orig)
 
     def _remake(self, index: IndexTable, end: Position) -> None:
         rows: list[IndexRow] = []

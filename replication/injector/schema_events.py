@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from tidemark.engine.access import row_operations
 from tidemark.engine.base.errors import InvariantBroken
@@ -111,22 +111,16 @@ def statement_of(logged: SchemaChange) -> SchemaStatement | None:
     return SchemaStatement(old, text, table, operation, some.table_id, some.version, preparation, author)
 
 
-class Statement(NamedTuple):
-    """The content of a QUERY event: the database, empty for a statement about databases, and SQL."""
-
-    database: str
-    text: str
-
-
-def statements_of(logged: SchemaChange, log_replica_updates: bool = False) -> tuple[Statement, ...]:
-    """Return the statements that the binlog has for a change, in order; none if the change is not sent, or came from
-    another site and replica updates are not logged. Raises: as `statement_of`.
+def statements_of(logged: SchemaChange, log_replica_updates: bool = False) -> tuple[tuple[str, str], ...]:
+    """Return the statements that the binlog has for a change, in order, each as (database, SQL), the database empty for
+    a statement about databases. There are none if the change is not sent, or came from another site and replica updates
+    are not logged. Raises: as `statement_of`.
     """
     found = statement_of(logged)
     if found is None or (found.author and not log_replica_updates):
         return ()
-    statement = Statement(found.database, found.text)
-    return (statement,) if found.preparation is None else (Statement("", found.preparation), statement)
+    statement = (found.database, found.text)
+    return (statement,) if found.preparation is None else (("", found.preparation), statement)
 
 
 def is_same(before: TableDefinition, after: TableDefinition) -> bool:

@@ -10,20 +10,19 @@ Columns are checked from the last to the first, so that the first fault returned
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, IntEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidemark.engine import types as t
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX
-from tidemark.engine.schema.types import Decimal, Floating, Integer, UInt16, UInt32, UInt64
-from tidemark.engine.schema.types import Enum as EnumType
-from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
 from tidemark.replication.settings.finding import Finding
 
 if TYPE_CHECKING:
-    from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.types import ColumnType
 
 PREFIX = "NDB$"
 OLD_SUFFIX = "$OLD"
@@ -72,7 +71,7 @@ class Source(Enum):
 
 _FIRST = (Source.SERVER_ID, Source.SOURCE_SERVER_ID, Source.SOURCE_EPOCH, Source.COUNT)
 # The manual shows tables with SMALLINT server ids and with BIGINT counts; both are accepted.
-_FIRST_TYPES = ((UInt16, UInt32, UInt64), (UInt16, UInt32, UInt64), (UInt64,), (UInt32, UInt64))
+_FIRST_TYPES = ((t.UInt16, t.UInt32, t.UInt64), (t.UInt16, t.UInt32, t.UInt64), (t.UInt64,), (t.UInt32, t.UInt64))
 
 
 @dataclass(frozen=True)
@@ -92,35 +91,49 @@ class ExceptionsPlan:
     is_extended: bool
 
 
-def _base(kind: ColumnType) -> tuple[object, ...]:
-    """Return the properties that must be equal before the sizes of two types are compared."""
-    if isinstance(kind, Integer):
-        return ("integer", kind.signed)
-    if isinstance(kind, Floating):
-        return ("float",)
-    if isinstance(kind, Decimal):
-        return ("decimal", kind.scale)
-    if isinstance(kind, (Char, VarChar, Binary, VarBinary)):
-        return (type(kind),)
-    return (kind,)
+class Measure(NamedTuple):
+    """How column types of a class compare: a type holds the values of another one of equal `group` and no greater
+    `size`. With `is_fixed`, this is so in key columns only; elsewhere sizes are equal.
+    """
+
+    group: Callable[[Any], object]
+    size: Callable[[Any], int] = lambda kind: 0
+    is_fixed: bool = False
 
 
-def _size(kind: ColumnType) -> int:
-    if isinstance(kind, (Integer, Floating)):
-        return kind.bits
-    if isinstance(kind, Decimal):
-        return kind.precision
-    return kind.length if isinstance(kind, (Char, VarChar, Binary, VarBinary)) else 0
+_EQUAL = Measure(lambda kind: kind)
+_BY_LENGTH = Measure(lambda kind: None, lambda kind: kind.length)
+MEASURES: dict[type[ColumnType], Measure] = {
+    t.Integer: Measure(lambda kind: kind.signed, lambda kind: kind.bits, is_fixed=True),
+    t.Boolean: _EQUAL,
+    t.Floating: Measure(lambda kind: None, lambda kind: kind.bits),
+    t.Decimal: Measure(lambda kind: kind.scale, lambda kind: kind.precision),
+    t.Enum: _EQUAL,
+    t.Char: _BY_LENGTH,
+    t.VarChar: _BY_LENGTH,
+    t.LongText: _EQUAL,
+    t.Binary: _BY_LENGTH,
+    t.VarBinary: _BY_LENGTH,
+    t.LongBinary: _EQUAL,
+    t.Uuid: _EQUAL,
+    t.Document: _EQUAL,
+    t.CalendarDate: _EQUAL,
+    t.TimeOfDay: _EQUAL,
+    t.LocalDateTime: _EQUAL,
+    t.Instant: _EQUAL,
+}
 
 
-def is_same_or_larger(kind: ColumnType, other: ColumnType) -> bool:
-    """Return whether a column of type `other` can hold every value of `kind` unchanged."""
-    return _base(kind) == _base(other) and _size(kind) <= _size(other)
-
-
-def _is_same(kind: ColumnType, other: ColumnType) -> bool:
-    """As `is_same_or_larger`, for columns outside the key, whose integers must be of equal size."""
-    return is_same_or_larger(kind, other) and (_size(kind) == _size(other) or not isinstance(kind, Integer))
+def is_same_or_larger(kind: ColumnType, other: ColumnType, is_key: bool = True) -> bool:
+    """Return whether a column of type `other`, for a key column unless is_key is False, can hold every value of `kind`
+    unchanged.
+    """
+    if type(kind) is not type(other):
+        return False
+    measure = MEASURES[type(kind)]
+    size, there = measure.size(kind), measure.size(other)
+    fits = size == there if measure.is_fixed and not is_key else size <= there
+    return fits and measure.group(kind) == measure.group(other)
 
 
 def _can_be_empty(column: Column) -> bool:
@@ -173,7 +186,7 @@ class _Reader:
             return False
         for place, source in enumerate(_FIRST):
             self.plan[place] = PlannedColumn(source)
-            if source in _FIRST[:2] and columns[place].type == UInt16:
+            if source in _FIRST[:2] and columns[place].type == t.UInt16:
                 text = f"column {columns[place].name} of exceptions table {self.name} holds server ids to 65535 only"
                 self.notes.append(Finding("narrow server id", text, columns[place].name))
         return True
@@ -203,13 +216,11 @@ class _Reader:
 
     def _special(self, place: int, column: Column, name: str) -> None:
         if name == ORIG_TRANSID:
-            is_fine = column.type == UInt64
+            is_fine = column.type == t.UInt64
             source = Source.TRANSACTION
         else:
             members = len(OperationType) if name == OP_TYPE else len(Cause)
-            is_fine = column.type == UInt32 or (
-                isinstance(column.type, EnumType) and len(column.type.members) >= members
-            )
+            is_fine = column.type == t.UInt32 or len(column.type.members) >= members
             source = Source.OP_TYPE if name == OP_TYPE else Source.CAUSE
         if not is_fine:
             self.fault(place, f"incorrect type for {name}", f"Table {self.name} has incorrect type for {name}")
@@ -226,7 +237,6 @@ class _Reader:
             return
         original = self.main.columns[target]
         is_key = target in self.key
-        fits = is_same_or_larger if is_key else _is_same
         is_reference = source is not Source.IMAGE
         if is_reference and not _can_be_empty(column):
             details = (
@@ -234,7 +244,7 @@ class _Reader:
                 " default value"
             )
             self.fault(place, "old or new column reference is not nullable and has no default", details)
-        elif not fits(original.type, column.type):
+        elif not is_same_or_larger(original.type, column.type, is_key):
             details = (
                 f"Column {column.name} has matching name to column {original.name} for table {self.main_name}, but"
                 f" wrong type, {column.type!r} versus {original.type!r}"
@@ -271,14 +281,15 @@ class _Reader:
         if self.has_copies and MANDATORY <= place < MANDATORY + len(self.key):
             return  # a copy under another name: `finished` decides, when the form is known
         if not _can_be_empty(column):
-            details = (
-                f"Extra column {column.name} in table {self.name} is not nullable and doesn't have a default value"
-            )
-            self.fault(place, "extra column is not nullable and has no default", details)
+            self._cannot_be_empty(place, column)
             return
         details = f"Column {column.name} in extension table {self.name} not found in {self.main_name}"
         text = f"exceptions table {self.name} has suspicious definition ((column {place}): {details}"
         self.notes.append(Finding("suspicious definition", text, column.name))
+
+    def _cannot_be_empty(self, place: int, column: Column) -> None:
+        details = f"Extra column {column.name} in table {self.name} is not nullable and doesn't have a default value"
+        self.fault(place, "extra column is not nullable and has no default", details)
 
     def finished(self) -> tuple[PlannedColumn, ...]:
         """Return the source of each column, now that the form is known. In a plain table, only the key columns of the
@@ -290,8 +301,10 @@ class _Reader:
                 continue
             if not self.is_extended:
                 self.plan[place] = PlannedColumn(Source.KEY, target)
-            elif not _can_be_empty(self.table.columns[place]):
-                self._named_differently(place)
+            else:
+                column = self.table.columns[place]
+                if not _can_be_empty(column) and all(fault.column != column.name for fault in self.faults):
+                    self._cannot_be_empty(place, column)
         nothing = PlannedColumn(Source.DEFAULT)
         return tuple(
             nothing
@@ -300,27 +313,20 @@ class _Reader:
             for each in self.plan
         )
 
-    def _named_differently(self, place: int) -> None:
-        column = self.table.columns[place]
-        if any(fault.column == column.name for fault in self.faults):
-            return
-        details = f"Extra column {column.name} in table {self.name} is not nullable and doesn't have a default value"
-        self.fault(place, "extra column is not nullable and has no default", details)
-
 
 def exceptions_definition(main: TableDefinition) -> TableDefinition:
     """Return the definition of an exceptions table: what was refused, why, and the key of the row."""
     first = (
-        Column("NDB$server_id", UInt32),
-        Column("NDB$master_server_id", UInt32),
-        Column("NDB$master_epoch", UInt64),
-        Column("NDB$count", UInt32),
+        Column("NDB$server_id", t.UInt32),
+        Column("NDB$master_server_id", t.UInt32),
+        Column("NDB$master_epoch", t.UInt64),
+        Column("NDB$count", t.UInt32),
     )
     columns = (
         *first,
-        Column(OP_TYPE, EnumType(*(each.name for each in OperationType))),
-        Column(CFT_CAUSE, EnumType(*(each.name for each in Cause))),
-        Column(ORIG_TRANSID, UInt64, nullable=True),
+        Column(OP_TYPE, t.Enum(*(each.name for each in OperationType))),
+        Column(CFT_CAUSE, t.Enum(*(each.name for each in Cause))),
+        Column(ORIG_TRANSID, t.UInt64, nullable=True),
         *(Column(main.columns[place].name, main.columns[place].type) for place in sorted(main.key_positions)),
     )
     return TableDefinition(0, 1, main.name + EXCEPTIONS_SUFFIX, columns, tuple(each.name for each in first))

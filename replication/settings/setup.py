@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX, is_system_table
-from tidemark.engine.schema.types import UInt32, UInt64
+from tidemark.engine.types import UInt32, UInt64
 from tidemark.replication.settings import binlog_type as b
 from tidemark.replication.settings.conflict_function import COLUMN, ConflictFunction, Role, parse, sizing_warning
 from tidemark.replication.settings.exceptions_table import ExceptionsPlan, plan_exceptions
@@ -21,6 +21,7 @@ from tidemark.replication.settings.finding import ER_CONFLICT_FN_PARSE, Finding
 from tidemark.replication.settings.match import ReplicationRow, find_row
 
 RESOLVE_TYPES = (UInt32, UInt64)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -77,12 +78,9 @@ def is_exceptions_name(table: str) -> bool:
     return table.lower().endswith(EXCEPTIONS_SUFFIX.lower()) and len(table) > len(EXCEPTIONS_SUFFIX)
 
 
-def exceptions_of(name: str, tables: Mapping[str, TableDefinition]) -> TableDefinition | None:
+def exceptions_of(name: str, tables: Mapping[str, T]) -> T | None:
     """Return the exceptions table of table `name`, None if there is none. Names are qualified by a database."""
-    for suffix in (EXCEPTIONS_SUFFIX, EXCEPTIONS_SUFFIX.lower()):
-        if name + suffix in tables:
-            return tables[name + suffix]
-    return None
+    return tables.get(name + EXCEPTIONS_SUFFIX, tables.get(name + EXCEPTIONS_SUFFIX.lower()))
 
 
 def check_exceptions(exceptions: TableDefinition, main: TableDefinition | None) -> list[Finding]:

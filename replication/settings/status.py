@@ -1,5 +1,5 @@
-"""The status variables of replication: one table with the name, meaning and source of each variable, the counters, and
-the registry of an open store.
+"""The status variables of replication: one table with the name and meaning of each variable, the counters, and the
+registry of an open store.
 
 Names are those of MySQL without the prefix `Ndb_`, which `shown_name` restores. Counters begin at 0 when the store is
 opened. The counts of an epoch transaction are staged, and added to the totals when it commits. A rollback drops them,
@@ -13,37 +13,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Final
 
 from tidemark.replication.channel.lag import EpochTrail
 from tidemark.replication.settings.conflict_function import FUNCTIONS
 
 
-class Source(Enum):
-    """Where a variable's value comes from."""
-
-    APPLIER = "counted by the applier, merged at commit of an epoch transaction"
-    RECEIVED = "counted by the applier for each operation received"
-    MRE = "max replicated epoch"
-    LAST_CONFLICT = "last conflict"
-    BINLOG = "binlog writer"
-    STORE = "store"
-    API = "activity of the applier on the store"
-
-
 @dataclass(frozen=True)
 class Variable:
-    """One status variable."""
+    """One status variable. is_counter: appliers count it, merged at commit of an epoch transaction. is_prefixed: MySQL
+    shows it with `conflict_` before its name.
+    """
 
     name: str
     meaning: str
-    source: Source
-    aliases: tuple[str, ...] = ()
+    is_counter: bool = False
+    is_prefixed: bool = False
+
+    @property
+    def long_name(self) -> str:
+        """The name with its prefix, if it has one."""
+        return f"conflict_{self.name}" if self.is_prefixed else self.name
 
 
-def _applier(name: str, meaning: str, *aliases: str) -> Variable:
-    return Variable(name, meaning, Source.APPLIER, aliases)
+def _counter(name: str, meaning: str) -> Variable:
+    return Variable(name, meaning, is_counter=True, is_prefixed=True)
 
 
 DELETE_DELETE: Final = "epoch_delete_delete_count"
@@ -81,43 +75,35 @@ _API = (
 )
 
 VARIABLES: Final = (
-    *(_applier(each.counter, f"rows found in conflict by {each.name}") for each in FUNCTIONS),
-    _applier(ROW_CONFLICTS, "rows found in conflict by transactional functions", "conflict_" + ROW_CONFLICTS),
-    _applier(ROW_REJECTS, "rows not applied because their transaction was rejected", "conflict_" + ROW_REJECTS),
-    _applier(REJECTS, "transactions rejected", "conflict_" + REJECTS),
-    _applier(DETECT_ITERATIONS, "repeated passes over epoch transactions", "conflict_" + DETECT_ITERATIONS),
-    _applier(
-        CONFLICT_COMMITS, "epoch transactions committed after transactional handling", "conflict_" + CONFLICT_COMMITS
-    ),
-    _applier(DELETE_DELETE, "deletes of rows already missing, EPOCH family", "conflict_" + DELETE_DELETE),
-    Variable(
-        REFLECTED_PREPARED,
-        "reflected operations received",
-        Source.RECEIVED,
-        aliases=("conflict_" + REFLECTED_PREPARED,),
-    ),
-    _applier(REFLECTED_DISCARDED, "reflected operations not applied", "conflict_" + REFLECTED_DISCARDED),
-    Variable(REFRESHED, "refresh operations received", Source.RECEIVED, aliases=("conflict_" + REFRESHED,)),
-    Variable("conflict_last_conflict_epoch", "own epoch of the last conflict", Source.LAST_CONFLICT),
-    Variable("conflict_last_stable_epoch", "own epoch up to which the peer is realigned", Source.LAST_CONFLICT),
-    Variable("replica_max_replicated_epoch", "highest own epoch known to be applied at the peer", Source.MRE),
-    Variable("epoch", "newest epoch of the store", Source.STORE),
-    Variable("latest_epoch", "newest epoch of the store, as the binlog writer knows it", Source.BINLOG),
-    Variable("latest_trans_epoch", "newest epoch with transactions", Source.BINLOG),
-    Variable("latest_received_binlog_epoch", "newest epoch taken from the event ring", Source.BINLOG),
-    Variable("latest_handled_binlog_epoch", "newest epoch written", Source.BINLOG),
-    Variable("latest_applied_binlog_epoch", "newest epoch applied from a source", Source.BINLOG),
-    *(Variable(f"api_{name}_replica", text, Source.API) for name, text in _API),
+    *(Variable(each.counter, f"rows found in conflict by {each.name}", is_counter=True) for each in FUNCTIONS),
+    _counter(ROW_CONFLICTS, "rows found in conflict by transactional functions"),
+    _counter(ROW_REJECTS, "rows not applied because their transaction was rejected"),
+    _counter(REJECTS, "transactions rejected"),
+    _counter(DETECT_ITERATIONS, "repeated passes over epoch transactions"),
+    _counter(CONFLICT_COMMITS, "epoch transactions committed after transactional handling"),
+    _counter(DELETE_DELETE, "deletes of rows already missing, EPOCH family"),
+    _counter(REFLECTED_PREPARED, "reflected operations received"),
+    _counter(REFLECTED_DISCARDED, "reflected operations not applied"),
+    _counter(REFRESHED, "refresh operations received"),
+    Variable("conflict_last_conflict_epoch", "own epoch of the last conflict"),
+    Variable("conflict_last_stable_epoch", "own epoch up to which the peer is realigned"),
+    Variable("replica_max_replicated_epoch", "highest own epoch known to be applied at the peer"),
+    Variable("epoch", "newest epoch of the store"),
+    Variable("latest_epoch", "newest epoch of the store, as the binlog writer knows it"),
+    Variable("latest_trans_epoch", "newest epoch with transactions"),
+    Variable("latest_received_binlog_epoch", "newest epoch taken from the event ring"),
+    Variable("latest_handled_binlog_epoch", "newest epoch written"),
+    Variable("latest_applied_binlog_epoch", "newest epoch applied from a source"),
+    *(Variable(f"api_{name}_replica", text) for name, text in _API),
 )
 PREFIX: Final = "Ndb_"
-BY_NAME: Final = {name: each for each in VARIABLES for name in (each.name, *each.aliases)}
-COUNTERS: Final = tuple(each.name for each in VARIABLES if each.source in (Source.APPLIER, Source.RECEIVED))
+BY_NAME: Final = {name: each for each in VARIABLES for name in (each.name, each.long_name)}
+COUNTERS: Final = tuple(each.name for each in VARIABLES if each.is_counter)
 
 
 def shown_name(variable: Variable) -> str:
     """Return the name that MySQL shows: with `Ndb_` and, for variables of conflicts, `conflict_`."""
-    long = next((alias for alias in variable.aliases if alias.startswith("conflict_")), variable.name)
-    return PREFIX + long
+    return PREFIX + variable.long_name
 
 
 @dataclass

@@ -26,9 +26,7 @@ from tidemark.engine.base.limits import NAME_CHARACTERS_MAX
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import HashPartition, KeyPartition, Partition
-from tidemark.engine.schema.types import Blob, UInt32, UInt64
-from tidemark.engine.schema.types_base import ColumnType
-from tidemark.engine.schema.types_text import Binary, VarBinary, VarChar
+from tidemark.engine.types import Binary, Blob, ColumnType, UInt32, UInt64, VarBinary, VarChar
 from tidemark.replication.settings.finding import ER_REPLICATION_SCHEMA, Finding
 
 if TYPE_CHECKING:
@@ -151,12 +149,9 @@ def verify(definition: TableDefinition) -> list[Finding]:
 
 def _holds(kind: ColumnType, wanted: ColumnType) -> bool:
     """Whether a type is the wanted one, or a longer one of names, functions and files, or UInt64 instead of UInt32."""
-    if kind == wanted:
+    if type(kind) is type(wanted) and 0 < wanted.bytes_max <= kind.bytes_max:
         return True
-    for sized in (VarBinary, VarChar):
-        if isinstance(kind, sized) and isinstance(wanted, sized):
-            return kind.length >= wanted.length
-    return kind == UInt64 and wanted == UInt32
+    return kind == wanted or (kind == UInt64 and wanted == UInt32)
 
 
 # --- creation and rows ----------------------------------------------------------------------------
@@ -172,12 +167,19 @@ def made_table(store: Store, name: str) -> Table:
     """Return a table that belongs to every store, created if it is missing. Durable on return: the table. Raises: as
     `make`.
     """
-    found = store.tables.by_name.get(name)
+    return made(store, MADE_BY_NAME[name])
+
+
+def made(store: Store, definition: TableDefinition) -> Table:
+    """Return the table of this name, created with the definition if it is missing. Durable on return: the table.
+    Raises: as `make`.
+    """
+    found = store.tables.by_name.get(definition.name)
     if found is None:
         try:
-            return store.create_table(MADE_BY_NAME[name])
+            return store.create_table(definition)
         except TableExists:  # another thread has just created it
-            found = store.tables.by_name[name]
+            found = store.tables.by_name[definition.name]
     return found
 
 
@@ -185,6 +187,12 @@ def rows_of(table: Table, txn: Transaction | None = None) -> Iterator[dict[str, 
     """Yield all rows of a small table by column name, as committed or as a transaction sees them."""
     for batch in scan(table, txn):
         yield from decode_entries(table.format, batch.entries, batch.offsets, batch.count, None).to_pylist()
+
+
+def rows_named(store: Store, name: str) -> Iterable[dict[str, Any]]:
+    """Return the rows of a small table as committed, none without the table."""
+    table = store.tables.by_name.get(name)
+    return () if table is None else rows_of(table)
 
 
 def replication_rows(store: Store) -> list[dict[str, Any]]:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 from tidemark.engine.base.errors import Rejected, Unsupported
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.index_definition import IndexDefinition
-from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.types import ColumnType
 from tidemark.replication.binlog.charsets import charset_named
 from tidemark.replication.sql import statements as s
-from tidemark.replication.sql.column_types import KNOWN, from_sql, value_of
-from tidemark.replication.sql.server_types import ServerType, server_type
+from tidemark.replication.sql.column_types import value_of
+from tidemark.replication.sql.server_types import KNOWN, ServerType, from_sql, server_type
 from tidemark.replication.sql.server_values import is_zero_date, served_value
 from tidemark.replication.sql.session import Session
 from tidemark.replication.sql.tokens import END, NAME, NUMBER, PLAIN, WORD, Literal, TokenReader
@@ -269,7 +269,7 @@ class ColumnReader(TokenReader):
             is_unsigned |= word in ("UNSIGNED", "ZEROFILL")
         # TINYINT(1) is Bool in a text of Tidemark, and a number at a server.
         self._own = from_sql(token.text, tuple(numbers), tuple(members), is_unsigned)
-        return server_type(token.text, tuple(numbers), tuple(members), is_unsigned, self.session.has_real_as_float)
+        return server_type(token.text, tuple(numbers), tuple(members), is_unsigned, self.session)
 
     def number(self) -> int:
         """Take an unsigned integer."""

@@ -1,86 +1,46 @@
-"""Converts column types to MySQL's words and back, and SQL literals to values of columns.
+"""What SQL needs of each column type: its words at MySQL, literals read and written, and the types of a server that
+become it.
 
 Bool is TINYINT(1), like MySQL's own BOOLEAN. Text compares in binary order here, so on a server it is utf8mb4_bin. Text
-and Blob are LONGTEXT and LONGBLOB there; a server's shorter types become Text or Blob here, too. Timestamp is DATETIME,
-as in binlogs (MySQL's TIMESTAMP ends in 2106), except in the exact form that only Tidemark reads.
+and Blob are LONGTEXT and LONGBLOB there. Timestamp is DATETIME, as in binlogs (MySQL's TIMESTAMP ends in 2106), except
+in the exact form that only Tidemark reads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import date, datetime, time
-from decimal import Decimal as PythonDecimal
-from decimal import InvalidOperation
-from typing import Any
+from decimal import Decimal, InvalidOperation
+from math import isfinite
+from typing import Any, NamedTuple
+from uuid import UUID
 
-from tidemark.engine.base.errors import SchemaInvalid, Unsupported
-from tidemark.engine.schema import types as t
+from tidemark.engine import types as t
+from tidemark.engine.base.errors import SchemaInvalid, Unsupported, ValueOutOfRange
 from tidemark.engine.schema.partition import MAXVALUE
-from tidemark.engine.schema.types import Decimal, Floating, Integer
-from tidemark.engine.schema.types_base import ColumnType
-from tidemark.engine.schema.types_calendar import Calendar
-from tidemark.engine.schema.types_text import Binary, Char, LongBinary, VarBinary, VarChar
+from tidemark.engine.types import ColumnType
+from tidemark.replication.sql.server_types import INTEGER_BITS, ServerType
 from tidemark.replication.sql.tokens import BITS, HEX, MAXVALUE_KIND, NULL, NUMBER, STRING, Literal
 
+UUID_BYTES = 16
 UTF8 = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+_INTEGER_WORDS = {bits: word for word, bits in INTEGER_BITS.items()}
 
-_WORDS: dict[ColumnType, str] = {
-    t.Int8: "TINYINT",
-    t.Int16: "SMALLINT",
-    t.Int32: "INT",
-    t.Int64: "BIGINT",
-    t.UInt8: "TINYINT UNSIGNED",
-    t.UInt16: "SMALLINT UNSIGNED",
-    t.UInt32: "INT UNSIGNED",
-    t.UInt64: "BIGINT UNSIGNED",
-    t.Float32: "FLOAT",
-    t.Float64: "DOUBLE",
-    t.Bool: "TINYINT(1)",
-    t.Text: f"LONGTEXT {UTF8}",
-    t.Blob: "LONGBLOB",
-    t.Date: "DATE",
-    t.Time: "TIME(6)",
-    t.DateTime: "DATETIME(6)",
-    t.Timestamp: "DATETIME(6)",
-}
-_INTEGERS = {
-    "TINYINT": (t.Int8, t.UInt8),
-    "SMALLINT": (t.Int16, t.UInt16),
-    "MEDIUMINT": (t.Int32, t.UInt32),
-    "INT": (t.Int32, t.UInt32),
-    "INTEGER": (t.Int32, t.UInt32),
-    "BIGINT": (t.Int64, t.UInt64),
-}
-GEOMETRIES = (
-    *("GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON"),
-    *("GEOMETRYCOLLECTION", "GEOMCOLLECTION"),
-)
-_PLAIN: dict[str, ColumnType] = {
-    "BOOL": t.Bool,
-    "BOOLEAN": t.Bool,
-    "FLOAT": t.Float32,
-    "DOUBLE": t.Float64,
-    "REAL": t.Float64,
-    "DATE": t.Date,
-    "TIME": t.Time,
-    "DATETIME": t.DateTime,
-    "TIMESTAMP": t.Timestamp,
-    **dict.fromkeys(["TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "JSON"], t.Text),
-    **dict.fromkeys(["TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"], t.Blob),
-    "YEAR": t.UInt16,
-    # Types in which replication/binlog/types.py reads the values: the bits of a SET, SRID and WKB of a geometry.
-    **dict.fromkeys(["SET", "BIT"], t.UInt64),
-    **dict.fromkeys(GEOMETRIES, t.Blob),
-}
-_SIZED: dict[str, Callable[[int], ColumnType]] = {
-    "CHAR": Char,
-    "CHARACTER": Char,
-    "VARCHAR": VarChar,
-    "BINARY": Binary,
-    "VARBINARY": VarBinary,
-}
-DECIMALS = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
-KNOWN = frozenset({*_INTEGERS, *_PLAIN, *_SIZED, *DECIMALS, "ENUM"})
+
+class SqlType(NamedTuple):
+    """What SQL needs of a class of column types. possible: see `possible_types`. read: the value of a literal (raises
+    ValueError and the like); write: the literal of a value. divides: whether COLUMNS partitions may divide a table by
+    it. words: of a type at MySQL, if they are not those of the first possible type; exact: those from which `from_sql`
+    returns the same type, if they are others. check: the function that a server asks of each value, in a CHECK.
+    """
+
+    possible: Callable[[Any], tuple[ServerType, ...]]
+    read: Callable[[Literal], Any]
+    write: Callable[[Any], str]
+    divides: bool = False
+    words: str | Callable[[Any], str] = ""
+    exact: str = ""
+    check: str = ""
 
 
 def quoted(text: str) -> str:
@@ -90,44 +50,151 @@ def quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
 
 
+# --- words and types of a server ------------------------------------------------------------------
+def _integers(kind: t.Integer) -> tuple[ServerType, ...]:
+    others = {16: [ServerType("YEAR")], 64: [ServerType("BIT", (64,))]} if not kind.signed else {}
+    return (ServerType(_INTEGER_WORDS[kind.bits], is_unsigned=not kind.signed), *others.get(kind.bits, []))
+
+
+def _floats(kind: t.Floating) -> tuple[ServerType, ...]:
+    word = "FLOAT" if kind.bits == 32 else "DOUBLE"
+    return ServerType(word), ServerType(word, (20, 0))
+
+
+def _decimals(kind: t.Decimal) -> tuple[ServerType, ...]:
+    return (ServerType("DECIMAL", (kind.precision, kind.scale)),)
+
+
+def _sized(kind: t.Char | t.VarChar | t.Binary | t.VarBinary) -> tuple[ServerType, ...]:
+    return (ServerType(type(kind).__name__.upper(), (kind.length,)),)
+
+
+def _of_any(*types: ServerType) -> Callable[[ColumnType], tuple[ServerType, ...]]:
+    return lambda kind: types
+
+
+def _of_digits(word: str) -> Callable[[ColumnType], tuple[ServerType, ...]]:
+    """Return the function for a type with up to six digits of a second's fraction."""
+    return _of_any(ServerType(word, (0,)), ServerType(word, (6,)))
+
+
+# --- literals -------------------------------------------------------------------------------------
+def _text(literal: Literal) -> str:
+    return bytes.fromhex(literal.text).decode() if literal.kind == HEX else literal.text
+
+
+def _characters(literal: Literal) -> str:
+    text = _text(literal)
+    if literal.kind not in (STRING, HEX, NUMBER, BITS):
+        raise ValueError(text)
+    return text
+
+
+def _octets(literal: Literal) -> bytes:
+    return bytes.fromhex(literal.text) if literal.kind == HEX else literal.text.encode()
+
+
+def _hexadecimal(value: bytes) -> str:
+    return "x'" + value.hex() + "'"
+
+
+def _float_literal(value: float) -> str:
+    return repr(value) if isfinite(value) else quoted(repr(value))
+
+
+def _day_or_clock(value: date | time) -> str:
+    return quoted(value.isoformat())
+
+
+def _moment(value: datetime) -> str:
+    return quoted(value.replace(tzinfo=None).isoformat(" "))
+
+
+def _utf8(kind: t.Char | t.VarChar) -> str:
+    return f"{_sized(kind)[0].text} {UTF8}"
+
+
+_TEXT = SqlType(_sized, _characters, quoted, divides=True, words=_utf8)
+_BYTES = SqlType(_sized, _octets, _hexadecimal, divides=True)
+SQL_TYPES: dict[type[ColumnType], SqlType] = {
+    t.Integer: SqlType(_integers, lambda each: int(_text(each)), str, divides=True),
+    t.Boolean: SqlType(
+        _of_any(), lambda each: bool(int(_text(each))), lambda value: str(int(value)), words="TINYINT(1)"
+    ),
+    t.Floating: SqlType(_floats, lambda each: float(_text(each)), _float_literal),
+    t.Decimal: SqlType(_decimals, lambda each: Decimal(_text(each)), lambda value: format(value, "f")),
+    t.Enum: SqlType(
+        lambda kind: (ServerType("ENUM", members=kind.members),),
+        _characters,
+        quoted,
+        words=lambda kind: f"ENUM({','.join(quoted(each) for each in kind.members)}) {UTF8}",
+    ),
+    t.Char: _TEXT,
+    t.VarChar: _TEXT,
+    t.LongText: SqlType(_of_any(ServerType("TINYTEXT")), _characters, quoted, words=f"LONGTEXT {UTF8}"),
+    t.Binary: _BYTES,
+    t.VarBinary: _BYTES,
+    t.LongBinary: SqlType(_of_any(ServerType("TINYBLOB")), _octets, _hexadecimal, words="LONGBLOB"),
+    t.Uuid: SqlType(
+        _of_any(),
+        lambda each: UUID(bytes=_octets(each)) if len(_octets(each)) == UUID_BYTES else UUID(_text(each)),
+        lambda value: _hexadecimal(value.bytes),
+        divides=True,
+        words="BINARY(16)",
+        exact="UUID",
+    ),
+    # Binlogs bring the text: a server's own JSON takes another form there.
+    t.Document: SqlType(
+        _of_any(),
+        lambda each: t.JSON.loaded(t.JSON.stored_of_text(_characters(each))),
+        lambda value: quoted(t.JSON.input_value(t.JSON.stored(value))),
+        words=f"LONGTEXT {UTF8}",
+        exact="JSON",
+        check="JSON_VALID",
+    ),
+    t.CalendarDate: SqlType(
+        _of_any(ServerType("DATE")), lambda each: date.fromisoformat(_text(each)[:10]), _day_or_clock, divides=True
+    ),
+    t.TimeOfDay: SqlType(
+        _of_digits("TIME"),
+        lambda each: time.fromisoformat(_text(each)),
+        _day_or_clock,
+        divides=True,
+        words="TIME(6)",
+    ),
+    t.LocalDateTime: SqlType(
+        _of_digits("DATETIME"),
+        lambda each: datetime.fromisoformat(_text(each)),
+        _moment,
+        divides=True,
+        words="DATETIME(6)",
+    ),
+    t.Instant: SqlType(
+        _of_digits("TIMESTAMP"),
+        lambda each: datetime.fromisoformat(_text(each) + "+00:00"),
+        _moment,
+        words="DATETIME(6)",
+        exact="TIMESTAMP(6)",
+    ),
+}
+_WRITERS = {kind.python: row.write for kind, row in SQL_TYPES.items()}
+
+
 def to_sql(kind: ColumnType, *, is_exact: bool = False) -> str:
     """Return a column type in MySQL's words. is_exact: in words from which `from_sql` returns the same type."""
-    if is_exact and kind == t.Timestamp:
-        return "TIMESTAMP(6)"
-    if kind in _WORDS:
-        return _WORDS[kind]
-    if isinstance(kind, t.Decimal):
-        return f"DECIMAL({kind.precision},{kind.scale})"
-    if isinstance(kind, t.Enum):
-        return f"ENUM({','.join(quoted(each) for each in kind.members)}) {UTF8}"
-    if isinstance(kind, (Char, VarChar)):
-        return f"{type(kind).__name__.upper()}({kind.length}) {UTF8}"
-    if isinstance(kind, (Binary, VarBinary)):
-        return f"{type(kind).__name__.upper()}({kind.length})"
-    raise SchemaInvalid(f"column type {kind!r} has no twin in MySQL; report this")
+    row = SQL_TYPES.get(type(kind))
+    if row is None:
+        raise SchemaInvalid(f"column type {kind!r} has no twin in MySQL; report this")
+    if is_exact and row.exact:
+        return row.exact
+    return row.words(kind) if callable(row.words) else row.words or row.possible(kind)[0].text
 
 
-def from_sql(word: str, numbers: tuple[int, ...], members: tuple[str, ...], is_unsigned: bool) -> ColumnType:
-    """Return the column type for a word of MySQL, the numbers or members in parentheses after it, and UNSIGNED.
-
-    Raises: Unsupported; SchemaInvalid for a size that is invalid here.
+def possible_types(kind: ColumnType) -> tuple[ServerType, ...]:
+    """Return types of a server, at the extremes of all those that are this type of the store. A literal that is the
+    same value in all of them is that value in the column. () if that cannot be said.
     """
-    if word == "TINYINT" and numbers == (1,) and not is_unsigned:
-        return t.Bool
-    if word in _INTEGERS:
-        return _INTEGERS[word][is_unsigned]
-    if word == "FLOAT" and numbers[:1] > (24,):
-        return t.Float64
-    if word in _PLAIN:
-        return _PLAIN[word]
-    if word in _SIZED:
-        return _SIZED[word](numbers[0] if numbers else 1)
-    if word in DECIMALS:
-        precision, scale = (*numbers, *(10, 0)[len(numbers) :])[:2]
-        return t.Decimal(precision, scale)
-    if word == "ENUM":
-        return t.Enum(*members)
-    raise Unsupported(f"columns of type {word} are not replicated; leave the table out with a filter", type=word)
+    return SQL_TYPES[type(kind)].possible(kind)
 
 
 def value_of(column_type: ColumnType, literal: Literal) -> Any:
@@ -137,37 +204,17 @@ def value_of(column_type: ColumnType, literal: Literal) -> Any:
     if literal.kind == MAXVALUE_KIND:
         return MAXVALUE
     try:
-        return _value(column_type, literal)
-    except (ValueError, InvalidOperation, OverflowError):
+        return SQL_TYPES[type(column_type)].read(literal)
+    except (ValueError, InvalidOperation, OverflowError, ValueOutOfRange):
         raise Unsupported(f"{literal.text[:40]!r} is not a value of a column of type {column_type!r}") from None
 
 
-def _value(kind: ColumnType, literal: Literal) -> Any:
-    text = bytes.fromhex(literal.text).decode() if literal.kind == HEX and not _is_octets(kind) else literal.text
-    if repr(kind) == "Bool":
-        return bool(int(text))
-    if isinstance(kind, Integer):
-        return int(text)
-    if isinstance(kind, Floating):
-        return float(text)
-    if isinstance(kind, Decimal):
-        return PythonDecimal(text)
-    if isinstance(kind, Calendar):
-        return _calendar(kind.name, text)
-    if _is_octets(kind):
-        return bytes.fromhex(text) if literal.kind == HEX else text.encode()
-    if literal.kind not in (STRING, HEX, NUMBER, BITS):
-        raise ValueError(text)
-    return text
-
-
-def _is_octets(kind: ColumnType) -> bool:
-    return isinstance(kind, (Binary, VarBinary, LongBinary))
-
-
-def _calendar(name: str, text: str) -> Any:
-    if name == "Date":
-        return date.fromisoformat(text[:10])
-    if name == "Time":
-        return time.fromisoformat(text)
-    return datetime.fromisoformat(text + "+00:00" if name == "Timestamp" else text)
+def literal_of(value: Any, kind: ColumnType | None = None) -> str:
+    """Return a Python value of a column as an SQL literal. kind: the column's type, if it is known."""
+    if value is None:
+        return "NULL"
+    if value is MAXVALUE:
+        return "MAXVALUE"
+    if kind is not None:
+        return SQL_TYPES[type(kind)].write(value)
+    return next(_WRITERS[each] for each in type(value).__mro__ if each in _WRITERS)(value)

@@ -9,25 +9,17 @@ cannot have). An ALTER TABLE whose change a server cannot have alters nothing th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, datetime, time
-from decimal import Decimal as PythonDecimal
 from math import isfinite
 from typing import Any
 
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
-from tidemark.engine.schema.partition import MAXVALUE, HashPartition, KeyPartition, ListPartition, RangePartition
-from tidemark.engine.schema.types import Integer
-from tidemark.engine.schema.types_base import ColumnType
-from tidemark.engine.schema.types_calendar import Calendar
-from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
+from tidemark.engine.schema.partition import HashPartition, KeyPartition, ListPartition, RangePartition
+from tidemark.engine.types import ColumnType
 from tidemark.replication.sql import statements as s
-from tidemark.replication.sql.column_types import quoted, to_sql
+from tidemark.replication.sql.column_types import SQL_TYPES, literal_of, to_sql
 from tidemark.replication.sql.tokens import OURS
-
-# Types by which MySQL's COLUMNS partitions can divide a table.
-_RANGE_TYPES = (Integer, Char, VarChar, Binary, VarBinary, Calendar)
 
 
 def name(text: str) -> str:
@@ -44,29 +36,6 @@ def _names(columns: Sequence[str]) -> str:
     return "(" + ", ".join(name(each) for each in columns) + ")"
 
 
-def literal(value: Any) -> str:
-    """Return a Python value of a column as an SQL literal."""
-    if value is None:
-        return "NULL"
-    if value is MAXVALUE:
-        return "MAXVALUE"
-    if isinstance(value, bool):
-        return str(int(value))
-    if isinstance(value, bytes):
-        return "x'" + value.hex() + "'"
-    if isinstance(value, datetime):
-        return quoted(value.replace(tzinfo=None).isoformat(" "))
-    if isinstance(value, (date, time)):
-        return quoted(value.isoformat())
-    if isinstance(value, str):
-        return quoted(value)
-    if isinstance(value, PythonDecimal):
-        return format(value, "f")
-    if isinstance(value, float):
-        return repr(value) if isfinite(value) else quoted(repr(value))
-    return str(value)
-
-
 def _can_be_default(kind: ColumnType, value: Any) -> bool:
     """Whether a server accepts the value as a default: LOBs have none there, and NaN and infinity are invalid."""
     return not kind.is_lob and not (isinstance(value, float) and not isfinite(value))
@@ -76,13 +45,16 @@ def column(each: Column, *, is_exact: bool = False) -> str:
     """Return a column as in CREATE TABLE. is_exact: in the form that only Tidemark reads."""
     words = [name(each.name), to_sql(each.type, is_exact=is_exact), "NULL" if each.nullable else "NOT NULL"]
     if each.has_default and (is_exact or _can_be_default(each.type, each.default)):
-        words.append("DEFAULT " + literal(each.default))
+        words.append("DEFAULT " + literal_of(each.default, each.type))
+    check = "" if is_exact else SQL_TYPES[type(each.type)].check
+    if check:
+        words.append(f"CHECK ({check}({name(each.name)}))")
     return " ".join(words)
 
 
 def _bound(values: Any) -> str:
     pieces = values if isinstance(values, tuple) else (values,)
-    return "(" + ", ".join(literal(each) for each in pieces) + ")"
+    return "(" + ", ".join(literal_of(each) for each in pieces) + ")"
 
 
 def partition(definition: TableDefinition) -> str:
@@ -95,12 +67,11 @@ def partition(definition: TableDefinition) -> str:
     if any(index.is_unique and not columns <= set(index.columns) for index in definition.indexes):
         return ""
     if isinstance(each, (RangePartition, ListPartition)):
-        if not all(isinstance(types[known], _RANGE_TYPES) for known in each.columns):
+        if not all(SQL_TYPES[type(types[known])].divides for known in each.columns):
             return ""
-        if any(repr(types[known]) == "Timestamp" for known in each.columns):
-            return ""
-        pieces = ", ".join(f"PARTITION {name(known)} {values_of(each, bound)}" for known, bound in each.partitions)
-        kind = "RANGE" if isinstance(each, RangePartition) else "LIST"
+        is_list = isinstance(each, ListPartition)
+        pieces = ", ".join(f"PARTITION {name(known)} {_values(bound, is_list)}" for known, bound in each.partitions)
+        kind = "LIST" if is_list else "RANGE"
         return f" PARTITION BY {kind} COLUMNS {_names(each.columns)} ({pieces})"
     if isinstance(each, HashPartition):
         linear = "LINEAR " if each.is_linear else ""
@@ -118,11 +89,12 @@ def partition_columns(definition: TableDefinition) -> tuple[str, ...]:
     return (modulo,) if modulo is not None else tuple(getattr(each, "columns", None) or definition.primary_key)
 
 
-def values_of(each: RangePartition | ListPartition, bound: Any) -> str:
-    """Return VALUES LESS THAN or VALUES IN of one partition."""
-    if isinstance(each, RangePartition):
+def _values(bound: Any, is_list: bool) -> str:
+    """Return the clause VALUES of one partition."""
+    if not is_list:
         return "VALUES LESS THAN " + _bound(bound)
-    return _values_in(bound)
+    shown = [_bound(each) if isinstance(each, tuple) and len(each) > 1 else _bound(each)[1:-1] for each in bound]
+    return "VALUES IN (" + ", ".join(shown) + ")"
 
 
 def _note(text: str, star: str, slash: str) -> str:
@@ -147,8 +119,8 @@ def _create(statement: s.CreateTable) -> str:
     return f"CREATE TABLE {guard}{table_name(definition.name)} ({', '.join(pieces)}){partition(definition)} {note}"
 
 
-def _alteration(statement: s.TableChange, *, is_exact: bool) -> str:
-    """Return the clause of ALTER TABLE after the table's name."""
+def _alteration(statement: s.TableChange, before: TableDefinition | None, *, is_exact: bool) -> str:
+    """Return the clause of ALTER TABLE after the table's name. before: the table's definition, if it is known."""
     match statement:
         case s.RenameTable():
             return "RENAME TO " + table_name(statement.to)
@@ -163,7 +135,8 @@ def _alteration(statement: s.TableChange, *, is_exact: bool) -> str:
         case s.SetDefault() if statement.default is ABSENT:
             return f"ALTER COLUMN {name(statement.column)} DROP DEFAULT"
         case s.SetDefault():
-            return f"ALTER COLUMN {name(statement.column)} SET DEFAULT {literal(statement.default)}"
+            kind = None if before is None else before.columns[before.position(statement.column)].type
+            return f"ALTER COLUMN {name(statement.column)} SET DEFAULT {literal_of(statement.default, kind)}"
         case s.CreateIndex():
             return "ADD " + _key("INDEX", statement.index)
         case s.DropIndex():
@@ -171,7 +144,8 @@ def _alteration(statement: s.TableChange, *, is_exact: bool) -> str:
         case s.DropPartition():
             return "DROP PARTITION " + name(statement.partition)
         case s.AddPartition():
-            return f"ADD PARTITION (PARTITION {name(statement.partition)} {_added(statement.bound)})"
+            bound = statement.bound  # a Python list holds the values of a list partition
+            return f"ADD PARTITION (PARTITION {name(statement.partition)} {_values(bound, isinstance(bound, list))})"
     raise TypeError(f"{statement!r} is not a change of a table")
 
 
@@ -180,7 +154,7 @@ def _executed(statement: s.TableChange, before: TableDefinition | None, after: T
     drops a partition is never empty: a server that does not partition the table would keep the rows, so it must stop at
     the statement.
     """
-    text = _alteration(statement, is_exact=False)
+    text = _alteration(statement, before, is_exact=False)
     if before is None or after is None:
         return text
     had, has = partition(before), partition(after)
@@ -200,18 +174,6 @@ def _executed(statement: s.TableChange, before: TableDefinition | None, after: T
     return text
 
 
-def _added(bound: Any) -> str:
-    """Return the clause VALUES of an added partition. A Python list holds the values of a list partition; anything else
-    is the bound of a range.
-    """
-    return _values_in(bound) if isinstance(bound, list) else "VALUES LESS THAN " + _bound(bound)
-
-
-def _values_in(values: Any) -> str:
-    shown = [_bound(each) if isinstance(each, tuple) and len(each) > 1 else _bound(each)[1:-1] for each in values]
-    return "VALUES IN (" + ", ".join(shown) + ")"
-
-
 def emit(statement: s.Statement, before: TableDefinition | None = None, after: TableDefinition | None = None) -> str:
     """Return the statement as SQL. before, after: the definitions of the altered table, if they are known."""
     match statement:
@@ -222,7 +184,8 @@ def emit(statement: s.Statement, before: TableDefinition | None = None, after: T
         case s.NoEffect():
             return statement.text
         case s.TableChange():
-            exact, executed = _alteration(statement, is_exact=True), _executed(statement, before, after)
+            exact = _alteration(statement, before, is_exact=True)
+            executed = _executed(statement, before, after)
             words = ["ALTER TABLE", table_name(statement.table), executed]
             if exact != executed:
                 words.append(_note(exact, "\\*", "\\/"))

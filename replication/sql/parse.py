@@ -24,7 +24,7 @@ from tidemark.engine.schema.partition import (
     Partition,
     RangePartition,
 )
-from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.types import ColumnType
 from tidemark.replication.binlog.charsets import UTF8MB4
 from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.column_reader import CHARSETS, CONSTRAINTS, ColumnReader, ReadColumn
@@ -65,7 +65,7 @@ class _Parser(ColumnReader):
         elif self.has("DROP", "TABLE"):
             made = self.drop_tables()
         elif self.has("RENAME", "TABLE"):
-            made = self.renames()
+            made = self.listed(self.rename)
         elif self.has("ALTER", "TABLE"):
             made = self.alter_table()
         elif self.has("CREATE", "UNIQUE", "INDEX") or self.has("CREATE", "INDEX"):
@@ -83,19 +83,14 @@ class _Parser(ColumnReader):
 
     def drop_tables(self) -> list[s.Statement]:
         may_be_missing = self.has("IF", "EXISTS")
-        made: list[s.Statement] = [s.DropTable(self.table(), may_be_missing)]
-        while self.has(","):
-            made.append(s.DropTable(self.table(), may_be_missing))
+        tables = self.listed(self.table)
         self.has_one("CASCADE", "RESTRICT")
-        return made
+        return [s.DropTable(table, may_be_missing) for table in tables]
 
-    def renames(self) -> list[s.Statement]:
-        made: list[s.Statement] = []
-        while not made or self.has(","):
-            table = self.table()
-            self.must("TO")
-            made.append(s.RenameTable(table, self.table()))
-        return made
+    def rename(self) -> s.Statement:
+        table = self.table()
+        self.must("TO")
+        return s.RenameTable(table, self.table())
 
     def create_index(self, is_unique: bool) -> s.Statement:
         index = self.name()
@@ -245,27 +240,11 @@ class _Parser(ColumnReader):
         first = table
         self.has_one("NOWAIT")
         while not made or self.has(",") or self.next.word in (*_OPTIONS, *CHARSETS, "DEFAULT"):
-            if self.is_served and (renamed := self.renamed_and_changed(table)):
-                made += renamed
-                continue
-            change = self.alteration(table)
-            made.append(change)
-            if isinstance(change, s.RenameTable):
-                table = change.to
+            made += self.alteration(table)
+            if isinstance(made[-1], s.RenameTable):
+                table = made[-1].to
         # Which of the two character sets the columns of the same statement get is not known here.
         return [s.SetCharset(first, "", False), *made] if any(isinstance(each, s.SetCharset) for each in made) else made
-
-    def renamed_and_changed(self, table: str) -> list[s.Statement]:
-        """Read CHANGE with a new name as two changes; read nothing else."""
-        start = self.at
-        if self.has("CHANGE"):
-            self.has("COLUMN")
-            before = self.name()
-            change = self.changed_column(table)
-            if change.column.name != before:
-                return [s.RenameColumn(table, before, change.column.name), change]
-        self.at = start
-        return []
 
     def option(self, table: str) -> s.Statement:
         """Read an option that changes no row and no column."""
@@ -285,34 +264,36 @@ class _Parser(ColumnReader):
             self.take()
         return s.NoEffect(self.sql)
 
-    def alteration(self, table: str) -> s.Statement:
+    def alteration(self, table: str) -> list[s.Statement]:
         if self.next.word in (*_OPTIONS, *CHARSETS, "CONVERT", "DEFAULT", "FORCE", "ENABLE", "DISABLE"):
-            return self.option(table)
+            return [self.option(table)]
         if self.has("ADD"):
-            return self.addition(table)
+            return [self.addition(table)]
         if self.has("DROP"):
-            return self.removal(table)
+            return [self.removal(table)]
         if self.has("RENAME"):
-            return self.renaming(table)
+            return [self.renaming(table)]
         if self.has("CHANGE"):
             self.has("COLUMN")
             before = self.name()
             change = self.changed_column(table)
-            if change.column.name != before:
-                raise Unsupported(
-                    f"CHANGE renames {table}.{before} and may change its type; rename and modify in two statements"
-                )
-            return change
+            if change.column.name == before:
+                return [change]
+            if self.is_served:
+                return [s.RenameColumn(table, before, change.column.name), change]
+            raise Unsupported(
+                f"CHANGE renames {table}.{before} and may change its type; rename and modify in two statements"
+            )
         if self.has("MODIFY"):
             self.has("COLUMN")
-            return self.changed_column(table)
+            return [self.changed_column(table)]
         if self.has("ALTER"):
             self.has("COLUMN")
             name = self.name()
             if self.has("DROP", "DEFAULT"):
-                return s.SetDefault(table, name, ABSENT)
+                return [s.SetDefault(table, name, ABSENT)]
             self.must("SET", "DEFAULT")
-            return s.SetDefault(table, name, self.literal())
+            return [s.SetDefault(table, name, self.literal())]
         raise self.wrong()
 
     def changed_column(self, table: str) -> s.ChangeColumn:

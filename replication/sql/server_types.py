@@ -1,30 +1,62 @@
-"""A column's type at a MySQL or MariaDB server, with all that decides which values it holds."""
+"""A column's type at a MySQL or MariaDB server, with all that decides which values it holds, and what it becomes here:
+a server's shorter types of text and bytes become Text or Blob.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import Unsupported
-from tidemark.engine.schema import types as t
-from tidemark.engine.schema.types import Decimal, Enum, Floating, Integer
-from tidemark.engine.schema.types_base import ColumnType
-from tidemark.engine.schema.types_calendar import Calendar
-from tidemark.engine.schema.types_text import Binary, Char, LongBinary, LongText, VarBinary, VarChar
+from tidemark.engine.types import ColumnType
 from tidemark.replication.binlog.charsets import CHARACTER_BYTES, UTF8MB4
-from tidemark.replication.sql.column_types import DECIMALS, GEOMETRIES, from_sql
+from tidemark.replication.sql.session import Session
 
-INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}
-BYTES_MAX = {
-    "TINYTEXT": 255,
-    "TEXT": 65_535,
-    "MEDIUMTEXT": (1 << 24) - 1,
-    "LONGTEXT": (1 << 32) - 1,
-    "JSON": (1 << 32) - 1,
-    "TINYBLOB": 255,
-    "BLOB": 65_535,
-    "MEDIUMBLOB": (1 << 24) - 1,
-    "LONGBLOB": (1 << 32) - 1,
+_INTEGERS = {
+    "TINYINT": (t.Int8, t.UInt8),
+    "SMALLINT": (t.Int16, t.UInt16),
+    "MEDIUMINT": (t.Int32, t.UInt32),
+    "INT": (t.Int32, t.UInt32),
+    "INTEGER": (t.Int32, t.UInt32),
+    "BIGINT": (t.Int64, t.UInt64),
 }
+GEOMETRIES = (
+    *("GEOMETRY", "POINT", "LINESTRING", "POLYGON", "MULTIPOINT", "MULTILINESTRING", "MULTIPOLYGON"),
+    *("GEOMETRYCOLLECTION", "GEOMCOLLECTION"),
+)
+_PLAIN: dict[str, ColumnType] = {
+    "BOOL": t.Bool,
+    "BOOLEAN": t.Bool,
+    "FLOAT": t.Float32,
+    "DOUBLE": t.Float64,
+    "REAL": t.Float64,
+    "DATE": t.Date,
+    "TIME": t.Time,
+    "DATETIME": t.DateTime,
+    "TIMESTAMP": t.Timestamp,
+    **dict.fromkeys(["TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT"], t.Text),
+    "JSON": t.JSON,
+    "UUID": t.UUID,
+    **dict.fromkeys(["TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB"], t.Blob),
+    "YEAR": t.UInt16,
+    # Types in which replication/binlog/types.py reads the values: the bits of a SET, SRID and WKB of a geometry.
+    **dict.fromkeys(["SET", "BIT"], t.UInt64),
+    **dict.fromkeys(GEOMETRIES, t.Blob),
+}
+_SIZED: dict[str, Callable[[int], ColumnType]] = {
+    "CHAR": t.Char,
+    "CHARACTER": t.Char,
+    "VARCHAR": t.VarChar,
+    "BINARY": t.Binary,
+    "VARBINARY": t.VarBinary,
+}
+DECIMALS = ("DECIMAL", "DEC", "NUMERIC", "FIXED")
+KNOWN = frozenset({*_INTEGERS, *_PLAIN, *_SIZED, *DECIMALS, "ENUM"})  # words that `from_sql` reads
+INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "MEDIUMINT": 24, "INT": 32, "BIGINT": 64}
+_SIZES = {"TINY": 1, "": 2, "MEDIUM": 3, "LONG": 4}  # bytes of the length of a TEXT or BLOB
+BYTES_MAX = {size + kind: (1 << 8 * width) - 1 for kind in ("TEXT", "BLOB") for size, width in _SIZES.items()}
+BYTES_MAX["JSON"] = BYTES_MAX["LONGTEXT"]
 TEXTS = ("CHAR", "VARCHAR", "TINYTEXT", "TEXT", "MEDIUMTEXT", "LONGTEXT", "JSON")
 OCTETS = ("BINARY", "VARBINARY", "TINYBLOB", "BLOB", "MEDIUMBLOB", "LONGBLOB")
 _OTHER_WORDS = {
@@ -36,6 +68,29 @@ _OTHER_WORDS = {
 }
 _FLOAT_DIGITS_MAX = 24  # FLOAT of more binary digits is DOUBLE
 _YEAR_DIGITS = 4
+
+
+def from_sql(word: str, numbers: tuple[int, ...], members: tuple[str, ...], is_unsigned: bool) -> ColumnType:
+    """Return the column type for a word of MySQL, the numbers or members in parentheses after it, and UNSIGNED.
+
+    Raises: Unsupported; SchemaInvalid for a size that is invalid here.
+    """
+    if word == "TINYINT" and numbers == (1,) and not is_unsigned:
+        return t.Bool
+    if word in _INTEGERS:
+        return _INTEGERS[word][is_unsigned]
+    if word == "FLOAT" and numbers[:1] > (_FLOAT_DIGITS_MAX,):
+        return t.Float64
+    if word in _PLAIN:
+        return _PLAIN[word]
+    if word in _SIZED:
+        return _SIZED[word](numbers[0] if numbers else 1)
+    if word in DECIMALS:
+        precision, scale = (*numbers, *(10, 0)[len(numbers) :])[:2]
+        return t.Decimal(precision, scale)
+    if word == "ENUM":
+        return t.Enum(*members)
+    raise Unsupported(f"columns of type {word} are not replicated; leave the table out with a filter", type=word)
 
 
 @dataclass(frozen=True)
@@ -92,16 +147,20 @@ class ServerType:
             return t.UInt8 if self.is_unsigned else t.Int8
         if self.word == "YEAR" and self.numbers not in ((), (_YEAR_DIGITS,)):
             raise Unsupported("YEAR(2) shows two digits of its values; make it YEAR at the source")
+        if self.word == "UUID":
+            raise Unsupported("row events bring the bytes of a UUID in another order; make it BINARY(16) at the source")
         return from_sql(self.word, self.numbers, self.members, self.is_unsigned)
 
 
 def server_type(
-    word: str, numbers: tuple[int, ...], members: tuple[str, ...], is_unsigned: bool, has_real_as_float: bool
+    word: str, numbers: tuple[int, ...], members: tuple[str, ...], is_unsigned: bool, session: Session
 ) -> ServerType:
     """Return the type for a word of a statement, and what follows it."""
     if word in ("BOOL", "BOOLEAN"):
         return ServerType("TINYINT", (1,))
-    if word == "REAL" and has_real_as_float:
+    if word == "JSON" and session.is_mariadb:  # its other name for a text
+        return ServerType("LONGTEXT", charset=UTF8MB4)
+    if word == "REAL" and session.has_real_as_float:
         word = "FLOAT"
     word = _OTHER_WORDS.get(word, word)
     if word == "FLOAT" and len(numbers) == 1:
@@ -124,33 +183,3 @@ def check_charset(served: ServerType) -> None:
             f"row events do not bring text in character set {served.charset}; ALTER TABLE … CONVERT TO CHARACTER SET"
             " utf8mb4 at the source"
         )
-
-
-def possible_types(kind: ColumnType) -> tuple[ServerType, ...]:
-    """Return types of a server, at the extremes of all those that are this type of the store. A literal that is the
-    same value in all of them is that value in the column. () if that cannot be said.
-    """
-    if isinstance(kind, Integer):
-        word = next(word for word, bits in INTEGER_BITS.items() if bits == kind.bits)
-        others = {16: [ServerType("YEAR")], 64: [ServerType("BIT", (64,))]} if not kind.signed else {}
-        return (ServerType(word, is_unsigned=not kind.signed), *others.get(kind.bits, []))
-    if isinstance(kind, Floating):
-        word = "FLOAT" if kind.bits == 32 else "DOUBLE"
-        return ServerType(word), ServerType(word, (20, 0))
-    if isinstance(kind, Decimal):
-        return (ServerType("DECIMAL", (kind.precision, kind.scale)),)
-    if isinstance(kind, Enum):
-        return (ServerType("ENUM", members=kind.members),)
-    if isinstance(kind, Calendar):
-        word = kind.name.upper()
-        return (ServerType(word),) if word == "DATE" else (ServerType(word, (0,)), ServerType(word, (6,)))
-    if isinstance(kind, (Char, VarChar, Binary, VarBinary)):
-        return (ServerType(type(kind).__name__.upper(), (kind.length,)),)
-    if isinstance(kind, LongText):
-        return (ServerType("TINYTEXT"),)
-    return (ServerType("TINYBLOB"),) if isinstance(kind, LongBinary) else ()
-
-
-def is_geometry(served: ServerType) -> bool:
-    """Whether values are geometries, which a server checks."""
-    return served.word in GEOMETRIES

@@ -18,9 +18,10 @@ import numpy as np
 
 from tidemark.engine.base.errors import Unsupported
 from tidemark.engine.schema.partition import MAXVALUE
-from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.types import ColumnType
 from tidemark.replication.binlog.charsets import UTF8MB3, UTF8MB4, encoded
-from tidemark.replication.sql.server_types import INTEGER_BITS, OCTETS, TEXTS, ServerType, possible_types
+from tidemark.replication.sql.column_types import possible_types
+from tidemark.replication.sql.server_types import INTEGER_BITS, OCTETS, TEXTS, ServerType
 from tidemark.replication.sql.session import Session
 from tidemark.replication.sql.tokens import BITS, HEX, MAXVALUE_KIND, NULL, NUMBER, STRING, Literal
 
@@ -90,17 +91,15 @@ def implicit_value(served: ServerType) -> Any:
 
 
 # --- numbers --------------------------------------------------------------------------------------
-def _number(literal: Literal) -> str:
+def _number(literal: Literal, pattern: re.Pattern[str] = _NUMBER) -> str:
     """Return the text of a literal that is a number. Raises: ValueError."""
-    if literal.kind == HEX or not _NUMBER.match(literal.text):
+    if literal.kind == HEX or not pattern.match(literal.text):
         raise ValueError(literal.text)
     return literal.text
 
 
 def _whole(literal: Literal) -> int:
-    if literal.kind == HEX or not _INTEGER.match(literal.text):
-        raise ValueError(literal.text)
-    return int(literal.text)
+    return int(_number(literal, _INTEGER))
 
 
 def _integer(served: ServerType, literal: Literal, session: Session) -> int:
@@ -231,17 +230,20 @@ def _fraction(text: str | None, served: ServerType, session: Session) -> int:
     return int(text[: served.digits].ljust(_MICROSECOND_DIGITS, "0"))
 
 
-def _day(served: ServerType, literal: Literal, session: Session) -> date:
-    found = _DATE.match(literal.text) if literal.kind == STRING else None
+def _matched(pattern: re.Pattern[str], literal: Literal) -> re.Match[str]:
+    found = pattern.match(literal.text) if literal.kind == STRING else None
     if found is None:
         raise ValueError(literal.text)
+    return found
+
+
+def _day(served: ServerType, literal: Literal, session: Session) -> date:
+    found = _matched(_DATE, literal)
     return date(int(found[1]), int(found[2]), int(found[3]))
 
 
 def _moment(served: ServerType, literal: Literal, session: Session) -> datetime:
-    found = _DATETIME.match(literal.text) if literal.kind == STRING else None
-    if found is None:
-        raise ValueError(literal.text)
+    found = _matched(_DATETIME, literal)
     parts = [int(each or "0") for each in found.groups()[:6]]
     return datetime(*parts, microsecond=_fraction(found[7], served, session))  # type: ignore[misc,arg-type]
 
@@ -257,9 +259,7 @@ def _timestamp(served: ServerType, literal: Literal, session: Session) -> dateti
 
 
 def _clock(served: ServerType, literal: Literal, session: Session) -> time:
-    found = _TIME.match(literal.text) if literal.kind == STRING else None
-    if found is None:
-        raise ValueError(literal.text)
+    found = _matched(_TIME, literal)
     return time(int(found[1]), int(found[2]), int(found[3]), _fraction(found[4], served, session))
 
 

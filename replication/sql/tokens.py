@@ -94,12 +94,10 @@ def tokens(sql: str, session: Session = PLAIN) -> Iterator[Token]:
 def _meaning(kind: str, text: str, has_backslashes: bool) -> str:
     if kind == WORD:
         return text.upper() if text.isascii() else text
-    if kind == NAME:
+    if kind == NAME or (kind == STRING and not has_backslashes):
         return text[1:-1].replace(2 * text[0], text[0])
     if kind == HEX:
         return text[2:-1] if text.endswith("'") else text[2:]
-    if kind == STRING and not has_backslashes:
-        return text[1:-1].replace(2 * text[0], text[0])
     if kind == STRING:
         return re.sub(r"\\(.)|''|\"\"", lambda each: _unescaped(each, text[0]), text[1:-1], flags=re.DOTALL)
     return text
@@ -216,12 +214,17 @@ class TokenReader:
     def in_parentheses(self, item: Callable[[], T]) -> list[T]:
         """Take a list in parentheses, each item by `item`."""
         self.must("(")
-        items: list[T] = []
-        if not self.has(")"):
+        if self.has(")"):
+            return []
+        items = self.listed(item)
+        self.must(")")
+        return items
+
+    def listed(self, item: Callable[[], T]) -> list[T]:
+        """Take a list of at least one item, each by `item`."""
+        items = [item()]
+        while self.has(","):
             items.append(item())
-            while self.has(","):
-                items.append(item())
-            self.must(")")
         return items
 
     def skip_parentheses(self) -> None:

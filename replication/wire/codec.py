@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
 
 import msgpack
 import numpy as np
@@ -317,20 +317,8 @@ def many(most: int, *kinds: Field) -> Field:
 REST: Field = (Out.bytes, lambda data: bytes(data.bytes(data.left_bytes)))
 
 
-class Form(Protocol):
-    """How the fields of a payload are encoded, in the order of the class."""
-
-    def pack(self, values: Sequence[Any]) -> bytes:
-        """Return the payload."""
-        ...
-
-    def unpack(self, payload: bytes) -> Sequence[Any]:
-        """Return the values of the fields. Raises: FrameRejected, or an error that `judged` turns into it."""
-        ...
-
-
 class Octets:
-    """A `Form`: fields one after the other."""
+    """A `Form`: fields one after the other. `unpack` raises FrameRejected, or an error that `judged` turns into it."""
 
     def __init__(self, *kinds: Field) -> None:
         self._kinds = kinds
@@ -363,6 +351,9 @@ class Json:
     def unpack(self, payload: bytes) -> Sequence[Any]:
         found = self._kind.check(_parsed(payload))
         return [found[name] for name in self._names] if self._names else [found]
+
+
+Form = Octets | Json  # how the fields of a payload are encoded, in the order of the class
 
 
 class Payload:

@@ -133,8 +133,7 @@ class CopySession:
             self.is_whole = isinstance(item, CopiedEnd)
         return Step([] if self.is_whole else [self._writer.frame(FRAME_COPY, b"")], continues=not self.is_whole)
 
-    def pump(self, now: float) -> Step:
+    def pump(self, now: float) -> None:
         """Check that the source has not been silent for too long. Raises: PeerTimeout."""
         if now - self._heard_at > COPY_SILENT_SECONDS:
             raise PeerTimeout(f"the source has sent nothing for {COPY_SILENT_SECONDS:.0f} s; begin the copy anew")
-        return Step([])

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Protocol
 
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.closable import Closable
@@ -22,7 +21,7 @@ from tidemark.replication.wire.frames import Frame
 from tidemark.replication.wire.handshake import Site
 from tidemark.replication.wire.messages import Start
 from tidemark.replication.wire.server import Server
-from tidemark.replication.wire.sessions import Binlog, Relay, ReplicaSession, SourceSession, Step, farewell
+from tidemark.replication.wire.sessions import Binlog, Relay, ReplicaSession, SourceSession, farewell
 from tidemark.replication.wire.wire import (
     OpenLink,
     TlsContext,
@@ -44,17 +43,7 @@ class LinkOptions:
     tls: TlsContext | None = None
 
 
-class Session(Protocol):
-    """A session as the loop drives it."""
-
-    @property
-    def due_at(self) -> float:
-        """When `pump` must be called at the latest."""
-        ...
-
-    def receive(self, frame: Frame, now: float) -> Step:
-        """Take a frame."""
-        ...
+Session = SourceSession | ReplicaSession | CopySession
 
 
 def _converse(

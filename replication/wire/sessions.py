@@ -9,6 +9,7 @@ in order and without a gap, makes them durable, and then acknowledges them. A si
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol
 
@@ -105,7 +106,35 @@ class Step(NamedTuple):
     continues: bool = True
 
 
-class SourceSession:
+class _Session(ABC):
+    """What both sides have in common."""
+
+    def __init__(self, writer: FrameWriter, now: float) -> None:
+        self._writer = writer
+        self._heard_at = self._sent_at = now
+
+    def heard(self, now: float) -> None:
+        """Note that the other side is alive: bytes from it wait to be read."""
+        self._heard_at = now
+
+    def receive(self, frame: Frame, now: float) -> Step:
+        """Take a frame of the other side. Raises: PeerError; then send `farewell` with it."""
+        self._heard_at = now
+        if frame.kind == FRAME_BYE:
+            return Step([], continues=False)
+        if frame.kind == FRAME_ERROR:
+            raise refusal_of(frame.payload)
+        answer = self._answer(frame)
+        if answer is None:
+            raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a session", kind=frame.kind)
+        return Step(answer)
+
+    @abstractmethod
+    def _answer(self, frame: Frame) -> list[bytes] | None:
+        """Take any other frame; return the frames that answer it, None if it is not allowed now."""
+
+
+class SourceSession(_Session):
     """The source's side of one replica's session."""
 
     def __init__(
@@ -114,19 +143,17 @@ class SourceSession:
         """on_acknowledge: called at each acknowledgement with the received epoch, the applied epoch and
         `Acknowledge.forwarded_epochs`.
         """
+        super().__init__(writer, now)
         self.acknowledged_epoch = 0
         self.applied_epoch = 0
         self._on_acknowledge = on_acknowledge
         self._has_news = False  # a heartbeat still has to report that no more events follow
         self._binlog = binlog
-        self._writer = writer
         self._start: Start | None = None
         self._copy: Iterator[bytes] | None = None
         self._at: Position | None = None
         self._sent_bytes = 0
         self._taken_bytes = 0
-        self._heard_at = now
-        self._sent_at = now
 
     @property
     def due_at(self) -> float:
@@ -152,15 +179,9 @@ class SourceSession:
             "bytes_ahead": self._sent_bytes - self._taken_bytes,
         }
 
-    def receive(self, frame: Frame, now: float) -> Step:
-        """Take a frame of the replica. Raises: PeerError; then send `farewell` with it."""
-        self._heard_at = now
-        if frame.kind == FRAME_BYE:
-            return Step([], continues=False)
-        if frame.kind == FRAME_ERROR:
-            raise refusal_of(frame.payload)
+    def _answer(self, frame: Frame) -> list[bytes] | None:
         if frame.kind == FRAME_COPY and self._start is None:
-            return self._answer_copy(frame.payload, now)
+            return [self._copied(frame.payload)]
         if frame.kind == FRAME_START and self._start is None and self._copy is None:
             start = Start.unpack(frame.payload)
             self._at = self._binlog.locate(start)
@@ -169,24 +190,20 @@ class SourceSession:
             if not start.origin:
                 self.acknowledged_epoch = start.epoch
             settings = self._binlog.settings()
-            return Step([self._writer.frame(FRAME_SETTINGS, settings.pack())] if settings.rows else [])
+            return [self._writer.frame(FRAME_SETTINGS, settings.pack())] if settings.rows else []
         if frame.kind == FRAME_ACKNOWLEDGE and self._start is not None:
             self._note_acknowledgement(Acknowledge.unpack(frame.payload))
-            return Step([])
-        raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a session", kind=frame.kind)
+            return []
+        return None
 
-    def heard(self, now: float) -> None:
-        """Note that the replica is alive: bytes from it wait to be read."""
-        self._heard_at = now
-
-    def _answer_copy(self, request: bytes, now: float) -> Step:
+    def _copied(self, request: bytes) -> bytes:
         if self._copy is None:
             self._copy = self._binlog.copy(request)
         piece = next(self._copy, None)
         if piece is None:
             raise FrameRejected("a piece past the end of a copy was requested")
-        self._sent_at = now
-        return Step([self._writer.frame(FRAME_COPIED, piece)])
+        self._sent_at = self._heard_at
+        return self._writer.frame(FRAME_COPIED, piece)
 
     def _note_acknowledgement(self, news: Acknowledge) -> None:
         if not self._taken_bytes <= news.taken_bytes <= self._sent_bytes:
@@ -226,7 +243,7 @@ class SourceSession:
         return Step(frames)
 
 
-class ReplicaSession:
+class ReplicaSession(_Session):
     """The replica's side of its session with a source."""
 
     def __init__(
@@ -238,9 +255,9 @@ class ReplicaSession:
         locate_silent_s: float = LOCATE_SILENT_SECONDS,
     ) -> None:
         """locate_silent_s: how long the source may be silent before its first frame."""
+        super().__init__(writer, now)
         self._relay = relay
         self._locate_silent_s = locate_silent_s
-        self._writer = writer
         self._start = start
         self._next: Position | None = Position(start.file, start.position) if start.file else None
         self._taken_bytes = 0
@@ -248,8 +265,6 @@ class ReplicaSession:
         self._epoch = 0 if start.origin else start.epoch
         self._reported_applied = 0
         self._reported_forwarded: tuple[tuple[int, int], ...] = ()
-        self._heard_at = now
-        self._sent_at = now
         self._is_answered = False
 
     def begin(self) -> bytes:
@@ -261,33 +276,22 @@ class ReplicaSession:
         """When `pump` must be called again even if nothing has happened."""
         return self._sent_at + self._start.heartbeat_ms / 1_000
 
-    def heard(self, now: float) -> None:
-        """Note that the source is alive: bytes from it wait to be read."""
-        self._heard_at = now
-
     @property
     def must_acknowledge(self) -> bool:
         """Whether half of the window was received: without an acknowledgement the source would soon wait."""
         return self._taken_bytes - self._reported_bytes >= self._start.window_bytes // 2
 
-    def receive(self, frame: Frame, now: float) -> Step:
-        """Take a frame of the source. Raises: PeerError; then send `farewell` with it."""
-        self._heard_at = now
+    def _answer(self, frame: Frame) -> list[bytes] | None:
         self._is_answered = True
-        if frame.kind == FRAME_BYE:
-            return Step([], continues=False)
-        if frame.kind == FRAME_ERROR:
-            raise refusal_of(frame.payload)
         if frame.kind == FRAME_HEARTBEAT:
             self._relay.heard(Heartbeat.unpack(frame.payload))
-            return Step([])
-        if frame.kind == FRAME_SETTINGS:
+        elif frame.kind == FRAME_SETTINGS:
             self._relay.learn(Settings.unpack(frame.payload))
-            return Step([])
-        if frame.kind == FRAME_EVENTS:
+        elif frame.kind == FRAME_EVENTS:
             self._take(Events.unpack(frame.payload))
-            return Step([])
-        raise FrameRejected(f"a frame of kind {frame.kind} came in the middle of a session", kind=frame.kind)
+        else:
+            return None
+        return []
 
     def _take(self, events: Events) -> None:
         at, wanted = events.at, self._next
@@ -295,8 +299,7 @@ class ReplicaSession:
             raise EpochGap(
                 f"the source continued at {at.file}:{at.position}, this side is at {wanted.file}:{wanted.position};"
                 " connect again from what was applied",
-                file=at.file,
-                position=at.position,
+                **at._asdict(),
             )
         self._relay.append(events)
         self._next = Position(at.file, events.end)

@@ -9,7 +9,7 @@ from typing import Any
 
 import tidemark as tm
 from tests.interpreter.generate import value_of
-from tidemark.engine.schema.types import Boolean, Enum
+from tidemark.engine.types import Boolean, Enum
 
 Sql = tuple[str, list[Any]]
 Leaf = tuple[Any, Sql]

@@ -9,6 +9,7 @@ import contextlib
 import datetime
 import random
 import sqlite3
+import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -20,8 +21,8 @@ from tests.access.queries import Leaf, Maker
 from tests.interpreter.generate import value_of
 from tests.shares import few
 from tests.store.support import open_memory
+from tidemark.engine import types as t
 from tidemark.engine.queries import index_choice as choice
-from tidemark.engine.schema import types as t
 
 duckdb = pytest.importorskip("duckdb")
 
@@ -56,6 +57,7 @@ TABLE: list[tuple[str, Any, bool, str]] = [
     ("fixed", t.Binary(8), True, "blob"),
     ("name", t.VarChar(12), True, "varchar"),
     ("octets", t.VarBinary(20), True, "blob"),
+    ("uuid", t.UUID, True, "uuid"),
     ("text", t.Text, True, "varchar"),
     ("blob", t.Blob, True, "blob"),
 ]
@@ -116,6 +118,8 @@ def for_sqlite(name: str, value: Any) -> Any:
         return f"{value:020d}"
     if name == "small":
         return int(value.scaleb(2))
+    if isinstance(value, uuid.UUID):
+        return value.bytes
     if isinstance(value, datetime.datetime):
         return value.isoformat(" ", "microseconds")
     if isinstance(value, datetime.time):

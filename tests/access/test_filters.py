@@ -23,8 +23,8 @@ from tidemark.engine.programs.compiled import compile_aggregates
 from tidemark.engine.programs.decisions import TESTS_MAX
 from tidemark.engine.queries import filters, program_scans
 from tidemark.engine.queries.conditions import Condition
-from tidemark.engine.schema.types import Boolean, Enum, Floating, Integer
-from tidemark.engine.schema.types import Decimal as DecimalType
+from tidemark.engine.types import Boolean, Enum, Floating, Integer
+from tidemark.engine.types import Decimal as DecimalType
 
 KINDS: dict[str, Any] = {
     **{f"i{bits}": getattr(tm, f"Int{bits}") for bits in (8, 16, 32, 64)},

@@ -16,7 +16,7 @@ from tests.seeds import fresh_seeds
 from tests.storage import memory_only
 from tidemark.engine.base import limits
 from tidemark.engine.programs import group_memory
-from tidemark.engine.schema.types import Enum
+from tidemark.engine.types import Enum
 
 pytestmark = pytest.mark.usefixtures("storage")
 

@@ -169,11 +169,11 @@ def test_rows_of_tables_that_differ_are_refused(name: str) -> None:
     stranger.sync()
     files = files_of(stranger)
     stranger.close()
-    *_, last = ConcurrentReader(files, "binlog", "binlog").boundaries(Position("binlog.000001", 4))
+    *_, (file, last) = ConcurrentReader(files, "binlog", "binlog").boundaries(Position("binlog.000001", 4))
     manifest = find_backups(place).manifests[0]
     check = ImageCheck(LogFolder(files), RestoredState(manifest, place, manifest.epoch, True))
     with pytest.raises(tm.NoSuchTable if name == "test.u" else tm.SchemaInvalid, match="another store's"):
-        check.run(Position(last.file, last.boundary.start), Position(last.file, last.boundary.end))
+        check.run(Position(file, last.start), Position(file, last.end))
 
 
 def test_table_in_a_tablespace_made_after_the_backup_is_refused() -> None:

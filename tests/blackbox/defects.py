@@ -66,7 +66,7 @@ DEFECTS = (
     ),
     Defect(
         "NumPy's times become integers",
-        "tidemark.engine.schema.types_base",
+        "tidemark.engine.types.base",
         "    if not isinstance(value, (np.datetime64, np.timedelta64)):\n        return value.item()\n",
         "    return value.item()\n",
         _programs(30),

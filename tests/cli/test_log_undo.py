@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.cli.support import document, flip, json_lines, refused, run
-from tidemark.engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_UPDATE
+from tidemark.engine.disk.disk_layout import UNDO_ALLOC, UNDO_CREATE, UNDO_FREE, UNDO_UPDATE
 from tidemark.engine.disk.undo import UndoLog
 from tidemark.engine.disk.undo_kernels import append_undo, setup_undo, undo_region_words
 from tidemark.engine.disk.undo_ring import UndoPosition, create_undo_files, undo_geometry
@@ -38,7 +38,7 @@ def undone(store: Path) -> Path:
     log.flush_through(1 << 40)
     lsn = log.mark_lcp(6, 1 << 32)
     log.flush_through(lsn)
-    log.record_create(99)
+    log.record_table(UNDO_CREATE, 99)
     log.mark_restart(6, lsn, *log.mark_place(lsn))
     log.close()
     files.close_all()

@@ -15,7 +15,7 @@ import tidemark as tm
 from tests.cli.support import ROOT, SMALL, document, held_open, make_store, refused, run
 from tidemark.backup import backups, restore
 from tidemark.control_socket import NAME
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 from tools.format_document import fingerprint
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from tidemark.engine.schema import types as t
+from tidemark.engine import types as t
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.types_base import ColumnType
-from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
+from tidemark.engine.types import Binary, Char, ColumnType, VarBinary, VarChar
 from tidemark.replication.settings.exceptions_table import Cause, OperationType
 
 

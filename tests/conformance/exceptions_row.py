@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tidemark.engine.schema.column import ABSENT
-from tidemark.engine.schema.types import Enum as EnumType
+from tidemark.engine.types import Enum as EnumType
 from tidemark.replication.applier.exceptions_rows import INVALID_TRANSACTION
 from tidemark.replication.settings.exceptions_table import (
     Cause,

@@ -120,8 +120,8 @@ CALL_DEFECTS: tuple[Defect, ...] = (
     ),
     Defect(
         "exponents-of-rows-not-judged-before-arrow",
-        "tidemark.engine.rows.column_values",
-        "values = [None if value is None else kind.exact(value) for value in values]",
+        "tidemark.engine.types.decimals",
+        "values = [None if value is None else self.exact(value) for value in values]",
         "pass",
         "values-of-rows",
     ),

@@ -73,8 +73,8 @@ DISK_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "free-page-read-to-be-undone",
         "tidemark.engine.store.disk_replay",
-        "page = int(state[3]) | FRESH_PAGE",
-        "page = int(state[3])",
+        "held, [int(state[3]) | FRESH_PAGE]",
+        "held, [int(state[3])]",
         "disk-grown",
     ),
     Defect(

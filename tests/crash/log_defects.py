@@ -55,8 +55,8 @@ LOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "pages-of-the-last-batch-not-written-again",
         "tidemark.engine.disk.double_write",
-        "if is_torn or is_as_copied else None",
-        "if is_torn else None",
+        "if held is None or is_torn or np.array_equal(held, copy):",
+        "if is_torn:",
         "double-write",
     ),
     Defect(

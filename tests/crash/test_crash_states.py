@@ -11,7 +11,7 @@ from tests.crash.programs import history
 from tests.shares import share
 from tidemark.engine.base.errors import RedoOverloaded
 from tidemark.engine.schema.column import Column
-from tidemark.engine.schema.types import Int64, VarChar
+from tidemark.engine.types import Int64, VarChar
 from tidemark.recovery.crash_harness.__main__ import main
 from tidemark.recovery.crash_harness.crash_states import choices, crash_states
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles

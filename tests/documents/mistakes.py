@@ -35,7 +35,6 @@ from tidemark.engine.log.redo import RedoLog
 from tidemark.engine.programs.program_layout import PE_DIVISION
 from tidemark.engine.queries import conditions
 from tidemark.engine.rows.row_var import build_var_part
-from tidemark.engine.schema.added_columns import from_var
 from tidemark.engine.schema.catalog import Catalog
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION_OLDEST
 from tidemark.engine.sealed.version import check_format
@@ -484,7 +483,7 @@ def view_damaged(_path: Path) -> object:
 
 
 def page_damaged(_path: Path) -> object:
-    return from_var(tm.Int64, b"abc")
+    return tm.Int64.from_var(b"abc")
 
 
 def binlog_damaged(_path: Path) -> object:

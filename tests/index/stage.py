@@ -14,7 +14,7 @@ from tidemark.engine.index import index_layout as ix
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
 from tidemark.engine.schema.partition import HashPartition
-from tidemark.engine.schema.types import Binary, Enum
+from tidemark.engine.types import Binary, Enum
 
 NAME = "test.indexed"
 

@@ -14,11 +14,11 @@ from tests.index.values import KEY_KINDS, KINDS, columns_of, row_of, value_of
 from tests.index.whole import encode_places
 from tests.naive import keys as naive
 from tests.seeds import fresh_seeds
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.key_values import KeyShape
 from tidemark.engine.index.key_words_kernels import encode_images
-from tidemark.engine.schema import types as t
 
 SEEDS = [*range(12), *fresh_seeds(6)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import uuid
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any
@@ -10,13 +11,13 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from tidemark.engine.schema import types as t
+from tidemark.engine import types as t
 
 KINDS = [
     *(t.Int8, t.Int16, t.Int32, t.Int64, t.UInt8, t.UInt16, t.UInt32, t.UInt64, t.Float32, t.Float64, t.Bool),
     *(t.Date, t.Time, t.DateTime, t.Timestamp, t.Decimal(7, 2), t.Decimal(18, 0), t.Decimal(19, 3), t.Decimal(38, 9)),
     *(t.Enum("red", "green", "blue"), t.Char(2), t.Char(30), t.Binary(5), t.Binary(40)),
-    *(t.VarChar(3), t.VarChar(60), t.VarBinary(4), t.VarBinary(90)),
+    *(t.VarChar(3), t.VarChar(60), t.VarBinary(4), t.VarBinary(90), t.UUID),
 ]
 KEY_KINDS = [kind for kind in KINDS if not isinstance(kind, t.Floating)]
 
@@ -49,6 +50,8 @@ def value_of(kind: Any, random: np.random.Generator) -> Any:
         base = [datetime.min, datetime.max, datetime(1970, 1, 1), datetime(1969, 1, 1)][random.integers(4)]
         base = base if base in (datetime.min, datetime.max) else base + timedelta(microseconds=int(random.integers(99)))
         return base.replace(tzinfo=UTC) if kind == t.Timestamp else base
+    if kind == t.UUID:
+        return uuid.UUID(int=[0, 1, (1 << 128) - 1, 1 << 64, int(random.integers(0, 9)) << 100][random.integers(5)])
     return text_or_bytes(kind, random)
 
 

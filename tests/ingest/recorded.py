@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from tests.replication.support import entries_of
+from tidemark.engine import types as t
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.binlog import binlog_layout as b

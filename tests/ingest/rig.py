@@ -15,7 +15,7 @@ from typing import Any
 import tidemark as tm
 from tests.ports import free_port
 from tests.replication.mariadb_rig import Server, need_mariadb
-from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.types import ColumnType
 from tidemark.replication.ingest.address import Address, Filter, Tls
 from tidemark.replication.ingest.ingest import COPY, Ingest, IngestOptions
 from tidemark.sites.mysql_ingest import ingest

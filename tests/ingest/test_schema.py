@@ -10,7 +10,7 @@ import tidemark as tm
 from tests.ingest import test_applier
 from tests.ingest.recorded import Stream
 from tests.ingest.test_applier import applier_of, apply, rows, source_position_of
-from tidemark.engine.schema.types import Int8
+from tidemark.engine.types import Int8
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.ingest import schema
 from tidemark.replication.ingest.address import Filter

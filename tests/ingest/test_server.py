@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
+import uuid
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ from tests.ingest.rig import (
 )
 from tests.replication.support import every_type
 from tests.replication.test_stock_tools import changed_rows, create_sql, insert_sql, literal, sql_rows
-from tidemark.engine.schema.types_base import ColumnType
+from tidemark.engine.types import ColumnType
 from tidemark.replication.ingest import applier as applier_module
 
 FOREIGN = """
@@ -55,10 +57,15 @@ def comparable(kind: ColumnType, value: Any) -> Any:
 def assert_every_type_same(db: tm.Database, source: Source, table: str, rows: list[tuple[Any, ...]]) -> None:
     """Check that the store has exactly these rows, which the server was given."""
     columns = db[table].definition.columns
+    document = next(column.name for column in every_type().columns if column.type == tm.JSON)
     found = rows_in(db, table, [column.name for column in columns])
     assert len(found) == len(rows)
     for mine, given in zip(found, sorted(rows, key=lambda row: row[0]), strict=True):
         for column, value, other in zip(columns, mine, given, strict=True):
+            if isinstance(other, uuid.UUID):
+                other = other.bytes
+            if column.name == document and other is not None:
+                other = json.dumps(other, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
             if isinstance(other, float) and repr(column.type) == "Float32":
                 import numpy as np
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import datetime
 import random
 import struct
+import uuid
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
 from tests.interpreter.machine import ARITHMETIC, DIVISIONS, ONE_OPERAND, Row
+from tidemark.engine import types as t
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.instruction_set import FLOAT, INSTRUCTIONS, INTEGER, WIDE
 from tidemark.engine.programs.interpreter import Assembler, Program
 from tidemark.engine.programs.verifier import CLASS_TYPES
 from tidemark.engine.rows.column_words import column_class
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 
@@ -25,7 +26,7 @@ KINDS: list[Any] = [
     *(t.Int8, t.Int16, t.Int32, t.Int64, t.UInt8, t.UInt16, t.UInt32, t.UInt64, t.Float32, t.Float64, t.Bool),
     *(t.Date, t.Time, t.DateTime, t.Timestamp, t.Decimal(9, 2), t.Decimal(18, 0), t.Decimal(38, 10)),
     *(t.Char(1), t.Char(7), t.Binary(8), t.Binary(13), t.Enum("a", "b", "ü")),
-    *(t.VarChar(12), t.VarBinary(20), t.Text, t.Blob),
+    *(t.VarChar(12), t.VarBinary(20), t.Text, t.Blob, t.UUID, t.JSON),
 ]
 LETTERS = "ab%_\\üж"
 FLOATS = [0.0, -0.0, 1.5, -2.25, float("inf"), -float("inf"), float("nan"), 1e300, 3.0]
@@ -64,6 +65,8 @@ def value_of(kind: Any, r: random.Random) -> Any:
         "Timestamp": moment.replace(tzinfo=datetime.UTC),
         "Text": "".join(r.choice(LETTERS) for _ in range(r.randint(0, 20))),
         "Blob": bytes(r.choice(b"ab\0\xff%") for _ in range(r.randint(0, 20))),
+        "UUID": uuid.UUID(int=r.choice([0, 1, 1 << 64, r.getrandbits(128)])),
+        "JSON": r.choice([{"a": [r.choice(LONGS), None]}, [], "a", 1.5, {"a": {"b": r.choice(LETTERS)}}]),
     }[repr(kind)]
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.interpreter import Program, bits_float
 from tidemark.engine.rows import columns_layout as c
-from tidemark.engine.schema.types import Binary, Char, stored_limits
+from tidemark.engine.types import Binary, Char, Uuid
 
 ORDERS = {0: (0,), 1: (-1, 1), 2: (-1,), 3: (-1, 0), 4: (1,), 5: (0, 1)}
 
@@ -51,6 +51,14 @@ def exact(number: int, bits: int = 64) -> int:
     if not -(2 ** (bits - 1)) <= number < 2 ** (bits - 1):
         raise Failed(p.PE_OVERFLOW)
     return number
+
+
+def accumulator(work: Any, number: int) -> tuple[int, int, int]:
+    """(number of values, low word, high word): the low word is a sum, minimum or maximum, of floats its bits; the high
+    word is the upper half of a wide result, or the bits of the compensation of a float sum.
+    """
+    at = p.W_ACCUMULATORS + number * p.ACCUMULATOR_WORDS
+    return int(work[at]), int(work[at + p.ACC_LOW]), int(work[at + p.ACC_HIGH])
 
 
 def order(one: Any, other: Any) -> int:
@@ -200,7 +208,7 @@ class Machine:
         if kind == c.CLASS_BYTES:
             declared = self.program.definition.columns[position].type
             value = value.rstrip(b"\0") if declared.width else value
-            return value.ljust(declared.width, b"\0") if is_padded and isinstance(declared, Binary) else value
+            return value.ljust(declared.width, b"\0") if is_padded and isinstance(declared, (Binary, Uuid)) else value
         return float(value) if kind in (c.CLASS_FLOAT32, c.CLASS_FLOAT64) else int(value)
 
     def _constant(self, at: int, kind: int) -> Any:
@@ -221,7 +229,7 @@ class Machine:
             if not column.nullable:
                 raise Failed(p.PE_NOT_NULL)
         else:
-            limits = stored_limits(column.type)
+            limits = column.type.stored_range
             if limits is not None and not limits[0] <= value <= limits[1]:
                 raise Failed(p.PE_RANGE)
             if limits is None and column.type.width == 4 and math.isfinite(value):

@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 from tests.interpreter.generate import batch_of
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import ProgramInvalid, TypeMismatch
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_filter, compile_update
 from tidemark.engine.programs.expressions import Expression, col
 from tidemark.engine.programs.vm_batch_kernels import run_batch
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 

@@ -11,6 +11,7 @@ import pytest
 from tests.interpreter.generate import LONGS, Batch, batch_of, definition_of
 from tests.interpreter.machine import Machine, float_sum, order
 from tests.seeds import fresh_seeds
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import ProgramInvalid, Rejected
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.aggregates import Aggregates
@@ -19,10 +20,9 @@ from tidemark.engine.programs.expressions import Col, Expression, col
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.queries.conditions import Running
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.types import Decimal
+from tidemark.engine.types import Decimal
 
 
 class Rows:

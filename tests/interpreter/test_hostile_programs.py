@@ -18,6 +18,7 @@ import pytest
 
 import tidemark as tm
 from tests.interpreter.generate import Batch, Writer, definition_of
+from tests.interpreter.machine import accumulator
 from tests.interpreter.test_verifier import TABLE
 from tests.shares import few
 from tests.store.support import open_memory
@@ -171,7 +172,7 @@ def test_endless_program_runs_as_many_instructions_as_its_budget_has() -> None:
     work, out = program.new_work(), np.zeros(2, dtype=np.int64)
     run_batch(entries, offsets, 1, nothing, program.words, np.zeros(p.ROWS_WORDS, dtype=np.int64), work, out)
     assert out.tolist() == [p.VERDICT_ERROR, p.PE_STEPS]
-    count, total, _ = program.accumulator(work, 0)
+    count, total, _ = accumulator(work, 0)
     assert count == total == (p.PROGRAM_STEPS_MAX - 3 + 1) // 2, "three loads, then two instructions each time"
 
 

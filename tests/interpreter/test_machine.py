@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from tests.interpreter.generate import Batch, Writer, definition_of
-from tests.interpreter.machine import Machine, Result, float_sum, order
+from tests.interpreter.machine import Machine, Result, accumulator, float_sum, order
+from tidemark.engine import types as t
 from tidemark.engine.jit.kernel import kernel
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.interpreter import Assembler, Program, bits_float
 from tidemark.engine.programs.vm_batch_kernels import run_batch
 from tidemark.engine.programs.vm_run_kernels import run_rows
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 
@@ -53,9 +53,9 @@ def same(one: object, other: object) -> bool:
     return one is other or (type(one) is type(other) and order(one, other) == 0)
 
 
-def check_accumulators(machine: Machine, program: Program, work: np.ndarray, accumulators: set[str]) -> None:
+def check_accumulators(machine: Machine, work: np.ndarray, accumulators: set[str]) -> None:
     for number, values in enumerate(machine.values):
-        count, low, high = program.accumulator(work, number)
+        count, low, high = accumulator(work, number)
         assert count == len(values)
         if not values or len({opcode for opcode, _ in values}) > 1:
             continue
@@ -90,7 +90,7 @@ def check(program: Program, batch: Batch, flags: int | None = None) -> list[Resu
             assert all(same(written[number], each.outputs[number]) for number in written)
     verdicts = {each.verdict for each in expected}
     if p.VERDICT_ERROR not in verdicts:
-        check_accumulators(machine, program, work, set())
+        check_accumulators(machine, work, set())
     assert status == (
         p.RUN_ERROR if p.VERDICT_ERROR in verdicts else p.RUN_LAST if p.VERDICT_LAST in verdicts else p.RUN_OK
     )

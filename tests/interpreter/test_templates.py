@@ -23,6 +23,7 @@ from tests.interpreter.test_expressions import TABLE
 from tests.interpreter.test_machine import check
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
+from tidemark.engine import types as t
 from tidemark.engine.programs import compiled, expression_programs
 from tidemark.engine.programs.expressions import Constant, Expression, Member, col
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
@@ -31,7 +32,6 @@ from tidemark.engine.programs.lowering import Kind, Lowering, compared, lower_al
 from tidemark.engine.programs.lowering import number as lowering_of_number
 from tidemark.engine.programs.verifier import Verifier
 from tidemark.engine.queries import conditions
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.calls.values import pack, unpack
@@ -57,14 +57,14 @@ def constant_of(kind: Any, r: random.Random) -> Any:
 
 def number(definition: TableDefinition, shape: random.Random, pick: Pick, depth: int) -> Expression:
     """Arithmetic over columns and constants."""
-    columns = [each for each in definition.columns if isinstance(each.type, (*NUMBERS, t.Calendar))]
+    columns = [each for each in definition.columns if isinstance(each.type, (*NUMBERS, t.Moment))]
     column = shape.choice(columns or list(definition.columns))
     if depth == 0 or shape.random() < 0.3:
         return col(column.name)
     one = number(definition, shape, pick, depth - 1)
     is_constant = shape.random() < 0.7
     other = Constant(pick(column.type)) if is_constant else number(definition, shape, pick, depth - 1)
-    if isinstance(column.type, t.Calendar) and shape.random() < 0.5:
+    if isinstance(column.type, t.Moment) and shape.random() < 0.5:
         other = Constant(datetime.timedelta(len(repr(pick(t.Int8)))))
     if shape.random() < 0.3:
         one, other = other, one
@@ -341,9 +341,9 @@ def test_plain_numbers_are_lowered_as_all_others(seed: int) -> None:
         value = rng.choice([whole, number, number, float(whole), whole % 2 == 0, Decimal("NaN"), "1", None])
         if rng.random() < 0.5:
             column = tm.Column("c", rng.choice(kinds))
-            lowering = Lowering(compared, ("t", column, rng.choice(["eq", "lt", "ge"])), [0], False)
+            lowering = Lowering(compared, ("t", column, rng.choice(["eq", "lt", "ge"])), (0,), False)
         else:
-            lowering = Lowering(lowering_of_number, ("t", rng.choice(besides)), [0], False)
+            lowering = Lowering(lowering_of_number, ("t", rng.choice(besides)), (0,), False)
         found, wanted = (_outcome(call, lowering, value) for call in (lower_all, _one_by_one))
         assert found == wanted, (lowering.arguments, value)
 

@@ -11,12 +11,12 @@ import pytest
 
 from tests.interpreter.generate import Batch, Writer, definition_of
 from tests.interpreter.test_machine import run
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import ProgramInvalid
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.instruction_set import FLOAT
 from tidemark.engine.programs.interpreter import Assembler, Program
 from tidemark.engine.programs.listing import listing
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 

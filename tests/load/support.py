@@ -10,7 +10,7 @@ import pyarrow as pa
 import tidemark as tm
 from tests.store.support import open_memory
 from tidemark.engine.log.load_files import FOLDER
-from tidemark.engine.rows.column_values import from_python, input_type
+from tidemark.engine.rows.column_values import from_python
 from tidemark.recovery import load
 from tidemark.recovery.load.directory import Directory
 from tidemark.recovery.load.job import FragmentReport, LoadJob
@@ -53,7 +53,7 @@ def batch(made: list[Row], on_disk: bool = False) -> pa.RecordBatch:
     """Rows as tasks get them."""
     own = columns(on_disk)
     arrays = [
-        from_python([each[place] for each in made], column, NAME, 0, column.name == "id").cast(input_type(column))
+        from_python([each[place] for each in made], column, NAME, 0, column.name == "id").cast(column.type.input_type())
         for place, column in enumerate(own)
     ]
     return pa.RecordBatch.from_arrays(arrays, names=[column.name for column in own])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import RedoDamaged
 from tidemark.engine.log.listing import Dictionary, list_group
 from tidemark.engine.log.reader import GroupRead
@@ -19,7 +20,6 @@ from tidemark.engine.log.redo_layout import (
     pack_kind,
     pack_rows,
 )
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 

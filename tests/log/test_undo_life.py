@@ -8,7 +8,7 @@ import pytest
 
 from tests.log.undo_support import TRANSACTION, Made, Undo, geometry_of, read, reader
 from tests.shares import few
-from tidemark.engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_LCP, UNDO_UPDATE
+from tidemark.engine.disk.disk_layout import UNDO_ALLOC, UNDO_CREATE, UNDO_DROP, UNDO_FREE, UNDO_LCP, UNDO_UPDATE
 from tidemark.engine.disk.undo_ring import UndoPosition
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import CRASH_POLICIES, MemoryFiles
@@ -212,7 +212,7 @@ def test_mark_is_refused_when_marks_alone_have_filled_the_log_and_the_tail_stays
             undo.log.flush_through(undo.mark(lcp_id, 1).lsn)
     assert undo.log.counters()["groups_written"] >= 4
     with pytest.raises(StorageFull), undo.latch:
-        undo.log.record_create(5)
+        undo.log.record_table(UNDO_CREATE, 5)
     _, found = read(undo.after_power_loss(), undo.geometry)
     assert found == undo.made and {made.kind for made in found} == {UNDO_LCP}
 
@@ -220,7 +220,11 @@ def test_mark_is_refused_when_marks_alone_have_filled_the_log_and_the_tail_stays
 def test_records_of_tables_come_back_in_order() -> None:
     undo = Undo()
     with undo.latch:
-        lsns = [undo.log.record_create(7), undo.log.record_drop(7), undo.log.record_create(8)]
+        lsns = [
+            undo.log.record_table(UNDO_CREATE, 7),
+            undo.log.record_table(UNDO_DROP, 7),
+            undo.log.record_table(UNDO_CREATE, 8),
+        ]
     undo.log.flush_through(lsns[-1])
     _, found = read(undo.after_power_loss(), undo.geometry)
     assert [(made.kind, made.values[0]) for made in found] == [(4, 7), (5, 7), (4, 8)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
 import struct
 
-from tidemark.engine.schema import types as t
+from tidemark.engine import types as t
 
 _PACKED = {0: 0, 1: 1, 2: 1, 3: 2, 4: 2, 5: 3, 6: 3, 7: 4, 8: 4, 9: 4}
 
@@ -62,7 +63,11 @@ def value(kind, python):
         return _string(python, kind.length)
     if kind == t.Text:
         return struct.pack("<I", len(python.encode())) + python.encode()
-    if kind == t.Blob:
+    if kind == t.UUID:
+        return _string(python.bytes.rstrip(b"\0"), 16)
+    if kind == t.JSON:
+        python = json.dumps(python, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+    if kind in (t.Blob, t.JSON):
         return struct.pack("<I", len(python)) + python
     if kind == t.Date:
         return (python.day | python.month << 5 | python.year << 9).to_bytes(3, "little")

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
-from tidemark.engine.schema import types as t
-from tidemark.engine.schema.types_calendar import Calendar
+from tidemark.engine import types as t
+from tidemark.engine.types import Moment
 
 Bits = str
 
@@ -59,8 +59,10 @@ def value_bits(kind: Any, value: Any) -> Bits:
         return _unsigned(int(value), 8)
     if isinstance(kind, t.Enum):
         return _unsigned(kind.members.index(value), 16)
-    if isinstance(kind, Calendar):
+    if isinstance(kind, Moment):
         return _signed(kind.stored(value), 8 * kind.width)
+    if isinstance(kind, t.Uuid):
+        value = value.bytes
     octets = value.encode() if isinstance(value, str) else bytes(value)
     if kind.width:
         octets = octets.rstrip(b"\0")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import struct
 from typing import Any
 
-from tidemark.engine.schema import types as t
-from tidemark.engine.schema.types_calendar import Calendar
-from tidemark.engine.schema.types_text import Binary, Char, LongText, VarChar
+from tidemark.engine import types as t
+from tidemark.engine.types import Binary, Char, Document, LongText, Moment, Uuid, VarChar
 
 
 class Wrong(Exception):
@@ -20,8 +19,9 @@ def check(holds: bool, column: str | None = None) -> None:
 
 
 def number_is_valid(kind: Any, number: int) -> bool:
-    if isinstance(kind, (t.Integer, Calendar)):
-        return bool(kind.minimum <= number <= kind.maximum)
+    if isinstance(kind, (t.Integer, Moment)):
+        low, high = kind.stored_range
+        return bool(low <= number <= high)
     if isinstance(kind, t.Decimal):
         return len(str(abs(number))) <= kind.precision
     return number in (0, 1) if kind == t.Bool else 0 <= number < len(kind.members)
@@ -30,7 +30,7 @@ def number_is_valid(kind: Any, number: int) -> bool:
 def check_value(place: Any, data: bytes, is_fixed: bool) -> None:
     """A value that is not NULL; `data` are all bytes that belong to it, padding to whole words in keys included."""
     kind, name = place.column.type, place.column.name
-    if isinstance(kind, (Char, VarChar, LongText)):
+    if isinstance(kind, (Char, VarChar, LongText, Document)):
         text = data
         if kind.width and is_fixed:
             check(not any(data[kind.width :]), name)
@@ -39,9 +39,9 @@ def check_value(place: Any, data: bytes, is_fixed: bool) -> None:
             count = len(text.decode())
         except UnicodeDecodeError:
             raise Wrong(name) from None
-        check(isinstance(kind, LongText) or count <= kind.length, name)
-    elif isinstance(kind, Binary):
-        check(not any(data[kind.length :]) if is_fixed else not data.endswith(b"\0"), name)
+        check(isinstance(kind, (LongText, Document)) or count <= kind.length, name)
+    elif isinstance(kind, (Binary, Uuid)):
+        check(not any(data[kind.width :]) if is_fixed else not data.endswith(b"\0"), name)
     elif isinstance(kind, t.Floating):
         if place.is_key:
             check(not any(data[kind.width :]), name)
@@ -118,7 +118,7 @@ def check_var(data: bytes, key_places: Any, places: Any) -> int:
         if word >> 31:
             check((place.column.nullable or place.is_dropped) and not value, name)
             continue
-        if kind.width and not isinstance(kind, (Char, Binary)):
+        if kind.width and not isinstance(kind, (Char, Binary, Uuid)):
             check(len(value) == kind.width, name)
         elif not kind.is_lob:
             check(len(value) <= (kind.width or kind.bytes_max), name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import random
+import uuid
 from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
@@ -31,6 +32,7 @@ TYPES: list[tuple[Any, Callable[[random.Random], Any]]] = [
     (tm.Decimal(9, 2), lambda rng: Decimal(rng.randint(-300, 300)).scaleb(-2)),
     (tm.Decimal(30, 2), lambda rng: Decimal(rng.choice([-(10**29), -1, 0, 1, 2**64, -(2**64), 2**63])).scaleb(-2)),
     (tm.Char(9), lambda rng: text(rng, 9)),
+    (tm.UUID, lambda rng: uuid.UUID(int=rng.choice([0, 1, 1 << 64, rng.getrandbits(128)]))),
     (tm.Binary(9), lambda rng: rng.randbytes(1).ljust(8, b"\x7f") + rng.choice([b"\0", b"\x80"])),
     (tm.VarChar(20), lambda rng: text(rng, 20)),
     (tm.VarBinary(20), lambda rng: rng.choice([b"", b"\0", b"\0" * 8, b"\xff", b"a" * 8, b"a" * 8 + b"\0"])),

@@ -7,7 +7,6 @@ from tests.crash.defects import Defect
 _IMAGES = "tidemark.engine.point.images_kernels"
 _KEYS = "tidemark.engine.point.keys_kernels"
 _DECIMALS = "tidemark.engine.point.decimals_kernels"
-_KINDS = "tidemark.engine.point.kinds"
 _CHANGE = "tidemark.engine.point.change_kernels"
 _JUDGE = "tidemark.engine.point.judge_kernels"
 _TREES = "tidemark.engine.point.trees_kernels"
@@ -83,12 +82,12 @@ POINT_DEFECTS: tuple[Defect, ...] = (
         "new_decimal(kind, negative, -scale, digits_of(low), low, 0)",
         "Decimal(38",
     ),
-    _defect("scale-of-what-is-made", _KINDS, "return kind.scale if", "return kind.scale + 1 if", "Decimal"),
+    _defect("scale-of-what-is-made", _PLAN, "kind.members or kind.scale", "kind.members or kind.scale + 1", "Decimal"),
     _defect(
         "scale-of-a-column",
-        _KINDS,
-        "kind.width, kind.scale, kind.precision,",
-        "kind.width, kind.scale, kind.precision + 1,",
+        "tidemark.engine.types.decimals",
+        "object_limits=(self.scale, self.precision),",
+        "object_limits=(self.scale, self.precision + 1),",
         "Decimal",
     ),
     _defect("null-in-any-column", _IMAGES, "return 1 if plan[column + U.V_NULL] != 0 else 0", "return 1"),

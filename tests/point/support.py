@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import random
+import uuid
 import zoneinfo
 from collections.abc import Callable
 from typing import Any
@@ -12,10 +13,8 @@ from typing import Any
 import numpy as np
 
 import tidemark as tm
-from tidemark.engine.schema import types as t
-from tidemark.engine.schema.types_base import ColumnType
-from tidemark.engine.schema.types_calendar import Calendar
-from tidemark.engine.schema.types_text import Binary, Char, VarBinary, VarChar
+from tidemark.engine import types as t
+from tidemark.engine.types import Binary, Char, ColumnType, Moment, VarBinary, VarChar
 
 FIXED: list[ColumnType] = [
     *(t.Int8, t.Int16, t.Int32, t.Int64, t.UInt8, t.UInt16, t.UInt32, t.UInt64, t.Float32, t.Float64, t.Bool),
@@ -29,10 +28,11 @@ FIXED: list[ColumnType] = [
         t.Binary(20),
         t.Enum("a", "b", "ü"),
         t.Enum(*map(str, range(1_500))),
+        t.UUID,
     ),
 ]
 VARIABLE: list[ColumnType] = [t.VarChar(12), t.VarBinary(20)]
-LONG: list[ColumnType] = [t.Text, t.Blob]
+LONG: list[ColumnType] = [t.Text, t.Blob, t.JSON]
 EVERY = [*FIXED, *VARIABLE, *LONG]
 _TEXTS = ["", "a", "pen", "ä", "a\0b", "日本", "x" * 7, "\U0001f600"]
 
@@ -62,6 +62,8 @@ def value(rng: random.Random, kind: ColumnType) -> Any:
         "Timestamp": lambda: datetime.datetime.combine(day, time, datetime.UTC),
         "Text": lambda: rng.choice([*_TEXTS, "long " * 10_000]),
         "Blob": lambda: rng.choice([b"", b"\0", bytes(40_000), rng.randbytes(9)]),
+        "UUID": lambda: uuid.UUID(int=rng.choice([0, 1, 1 << 63, 1 << 64, (1 << 128) - 1, rng.getrandbits(128)])),
+        "JSON": lambda: rng.choice([{"a": [1.5, None, {"b": "ä"}]}, [], {}, 7, -1.25, True, "text", ["x" * 9_000]]),
     }
     return made.get(repr(kind), lambda: rng.choice(_TEXTS))()
 
@@ -97,16 +99,22 @@ def edge(rng: random.Random, kind: ColumnType) -> Any:
         made.append(decimal.Decimal(f"{rng.randrange(most // 10**kind.scale)}.{'0' * kind.scale}{zeros}"))
     elif isinstance(kind, t.Enum):
         made = [kind.members[-1] + "x", Text(kind.members[0]), "".join(kind.members[0]), 0, "\ud800"]
-    elif isinstance(kind, Calendar):
+    elif isinstance(kind, Moment):
         moment: datetime.datetime = value(rng, t.DateTime)
         zone = datetime.timezone(datetime.timedelta(hours=rng.choice([-1, 1])))
         zones = [None, datetime.UTC, zone, zoneinfo.ZoneInfo("UTC"), zoneinfo.ZoneInfo("Europe/Berlin"), Zone()]
         zoned = moment.replace(tzinfo=rng.choice(zones), fold=rng.randrange(2))
         made = [moment.date(), moment.time(), zoned, zoned.timetz(), np.datetime64(moment), Day(2000, 1, 1)]
-        made += [Moment(2000, 1, 1, tzinfo=rng.choice([None, datetime.UTC])), Clock(1), datetime.time.max]
+        made += [OwnDatetime(2000, 1, 1, tzinfo=rng.choice([None, datetime.UTC])), Clock(1), datetime.time.max]
         made += [datetime.date.min, datetime.date.max, datetime.datetime.min, datetime.datetime.max]
         made += [each.replace(tzinfo=datetime.UTC) for each in (datetime.datetime.min, datetime.datetime.max)]
         made.append(datetime.datetime.combine(rng.choice([LEAP, LEAP.replace(day=28)]), moment.time(), moment.tzinfo))
+    elif isinstance(kind, t.Uuid):
+        found = uuid.UUID(int=rng.getrandbits(128))
+        made = [str(found), found.hex, found.bytes, Identity(int=7), b"z" * 15, "z" * 32, uuid.UUID(int=1 << 127)]
+        made.append(uuid.UUID(int=found.int, is_safe=uuid.SafeUUID.safe))
+    elif isinstance(kind, t.Document):
+        made = [{"a": (1,)}, {1: 2}, [float("nan")], "", None, b"", b"a", 10**30, {"b": 1, "a": 2}]
     elif isinstance(kind, (Char, Binary, VarChar, VarBinary)):
         is_text = isinstance(kind, (Char, VarChar))
         longer: Any = "x" * (kind.length + 1) if is_text else b"x" * (kind.length + 1)
@@ -122,6 +130,10 @@ class Amount(decimal.Decimal):
     """A Decimal of a class of its own."""
 
 
+class Identity(uuid.UUID):
+    """A UUID of a class of its own."""
+
+
 class Day(datetime.date):
     """A date of a class of its own."""
 
@@ -130,7 +142,7 @@ class Clock(datetime.time):
     """A time of a class of its own."""
 
 
-class Moment(datetime.datetime):
+class OwnDatetime(datetime.datetime):
     """A datetime of a class of its own."""
 
 

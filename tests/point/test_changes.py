@@ -44,9 +44,8 @@ from tidemark.engine.point.changes import CommittedChanges
 from tidemark.engine.point.plan import plan_of
 from tidemark.engine.point.plan_layout import T_COUNT
 from tidemark.engine.programs.expressions import Arithmetic, Compare, Constant, Junction, Not, NullTest
-from tidemark.engine.schema.types import Decimal, Floating, Integer
-from tidemark.engine.schema.types_base import ColumnType
 from tidemark.engine.txn.before_images_kernels import set_capture
+from tidemark.engine.types import ColumnType, Decimal, Floating, Integer
 from tidemark.read_tracking import TrackingTransaction
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 

@@ -17,9 +17,9 @@ from tests.point.support import EVERY, FIXED, VARIABLE, value, wrong
 from tests.seeds import fresh_seeds
 from tests.shares import few
 from tests.store.support import open_memory
+from tidemark.engine import types as t
 from tidemark.engine.memory.arena_layout import S_TICK, S_UNFINISHED
 from tidemark.engine.point.selects import FEW_ROWS, select
-from tidemark.engine.schema import types as t
 
 DAY = datetime.date(2020, 2, 29)
 MONEY = tm.Decimal(9, 2)

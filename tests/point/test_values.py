@@ -15,11 +15,11 @@ from tests.point.support import EVERY, PRECISE, World, edge, on_both_paths, valu
 from tests.seeds import fresh_seeds
 from tests.shares import few
 from tests.store.support import open_memory
+from tidemark.engine import types as t
 from tidemark.engine.memory.arena_layout import MODE_INSERT, MODE_UPDATE, MODE_WRITE
 from tidemark.engine.point import plan as plans
 from tidemark.engine.point.changes import CommittedChanges
 from tidemark.engine.point.plan import plan_of
-from tidemark.engine.schema import types as t
 
 FORMS = [(1, 0), (1, 1), (9, 2), (18, 0), (18, 18), (19, 0), (19, 19), (20, 3), (37, 19), (38, 0), (38, 10), (38, 38)]
 NAMED = "{0!r:.20}".format
@@ -107,9 +107,13 @@ def test_kernels_make_rows_of_every_type(db: Any, kind: Any) -> None:
 
     for number in range(30):
         row = (value(rng, key), *(rng.choice([None, value(rng, kind)]) for _ in range(2)))
-        if kind.is_lob and any(each is not None and len(each) > 9_000 for each in row[1:]):
+        if kind.is_lob and any(len(repr(each)) > 9_000 for each in row[1:]):
             continue
-        assert make(db["t"].table, MODE_WRITE, row), row
+        is_made = make(db["t"].table, MODE_WRITE, row)
+        if kind == t.JSON and not is_made:  # whose values kernels do not read
+            db["t"].write(row)
+        else:
+            assert is_made, row
         found = plan.get(plan.mem, plan.words, row[0])
         wanted = (key.loaded(key.stored_key(row[0])), *map(loaded, row[1:]))
         assert repr(tuple(found)) == repr(tuple(plan.unique(row[0], "u"))) == repr(wanted)
@@ -138,6 +142,47 @@ def test_keys_of_every_type_are_read_alike(db: Any, kind: Any) -> None:
                 table.table.newest, lambda key=key, options=options: table.get(key, **options)
             )
             assert quick == general, key
+
+
+@pytest.mark.parametrize("kind", [t.VarChar(9), t.Binary(5), t.Decimal(30, 2), t.Date, t.Enum("a", "b")], ids=NAMED)
+def test_a_type_that_kernels_do_not_know_is_left_to_the_general_path(
+    db: Any, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Next to columns that they know, in a key, in an index and in conditions."""
+    monkeypatch.setitem(kind.__dict__, "object_kind", "")
+    rng = random.Random(repr(kind))
+    columns = [tm.Column("k", kind), tm.Column("n", tm.Int64), tm.Column("u", kind, nullable=True)]
+    table = db.create_table("t", columns, ["n", "k"])
+    db.create_index("t", "by_u", "u", unique=True)
+    db.create_index("t", "by_n", "n")
+    one, other = (kind.loaded(kind.stored(each)) for each in (value(rng, kind), value(rng, kind)))
+    plan = plan_of(table.table)
+    assert plan.rows is None and plan.get(plan.mem, plan.words, (1, one)) is ...
+    for _ in range(2):
+        table.insert((one, 1, one))
+        assert tuple(table.get((1, one))) == tuple(table.get(one, index="by_u")) == (one, 1, one)
+        for where in (tm.col("u") == one, tm.col("n") == 1, (tm.col("k") == one) & (tm.col("n") == 1)):
+            assert [tuple(row) for row in table.scan(where=where)] == [(one, 1, one)]
+            assert [tuple(row) for row in table.scan(["n"], where=where)] == [(1,)]
+            added = table.scan(["n", "u"], where=where).aggregate(c=("count", "u"), s=("sum", "n"))
+            assert tuple(added) == (1, 1)
+        assert table.update((1, one), {"u": other}, where=tm.col("u") == one)
+        with db.transaction() as txn:
+            txn.update("t", (1, one), {"u": None})
+            assert tuple(txn.get("t", (1, one), "exclusive")) == (one, 1, None)
+        table.delete((1, one))
+    assert db.check()["problems"] == []
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=NAMED)
+def test_programs_hold_values_that_are_loaded_again(kind: Any) -> None:
+    rng = random.Random(repr(kind))
+    for _ in range(20):
+        stored = kind.stored(value(rng, kind))
+        held, loaded = kind.operand(stored), kind.loaded(stored)
+        assert repr(kind.of_operand(held)) == repr(loaded) and kind.python in (type(loaded), object)
+        assert type(held) in (int, float, bytes) and not (kind.is_padded and held.endswith(b"\0"))
+        assert repr(kind.equal_value(loaded)) == repr(loaded)
 
 
 @pytest.mark.parametrize("seed", [*range(few(6, 60)), *fresh_seeds(few(3, 60))])

@@ -23,7 +23,22 @@ LINKED = ("engine", "recovery", "replication")
 
 # Rooms of the engine, each importing itself and what stands before it here, for types too.
 ROOMS = (
-    *("base", "jit", "files", "sealed", "memory", "schema", "rows", "log", "programs", "index", "disk", "table", "txn"),
+    *(
+        "base",
+        "jit",
+        "files",
+        "sealed",
+        "memory",
+        "types",
+        "schema",
+        "rows",
+        "log",
+        "programs",
+        "index",
+        "disk",
+        "table",
+        "txn",
+    ),
     *("access", "queries", "applied", "point", "store"),
 )
 # Kernels reach the words of a layout through one letter, the same in all of them (docs/architecture.md). W is what
@@ -111,7 +126,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     # The crash harness draws its faults from a printed seed.
     "random": ("tidemark.engine.base.clock", "tidemark.recovery.crash_harness."),
     "secrets": ("tidemark.engine.base.clock",),
-    "uuid": ("tidemark.engine.base.clock",),
+    **{f"uuid.uuid{version}": ("tidemark.engine.base.clock",) for version in range(1, 9)},
     # The main job draws its work from a printed seed.
     "numpy.random": ("tidemark.engine.base.clock", "tidemark.demo."),
     "datetime.datetime.now": ("tidemark.engine.base.clock",),

@@ -17,7 +17,7 @@ from tidemark.replication.binlog.reader import StatementMaps
 from tidemark.replication.channel.channel import ChannelOptions, ReplicaChannel
 from tidemark.replication.channel.receiver import LocalReceiver
 from tidemark.replication.channel.relay_reader import RelayTransaction
-from tidemark.replication.channel.source import BinlogEnd, SourceBinlog
+from tidemark.replication.channel.source import SourceBinlog
 from tidemark.replication.wire.handshake import Site
 from tidemark.replication.wire.messages import Events
 
@@ -46,10 +46,10 @@ class Source:
             end = {"next_file": written.end.file, "next_position": written.end.position}
             self.rows.append({"epoch": epoch, **start, **end, "orig_server_id": 0, "orig_epoch": 0})
 
-    def end(self) -> BinlogEnd:
+    def end(self) -> tuple[int, Position]:
         """Return the newest synced epoch, and the synced end."""
         synced = self.writer.synced
-        return BinlogEnd(max((epoch for epoch, end in self.epochs if end <= synced), default=0), synced)
+        return max((epoch for epoch, end in self.epochs if end <= synced), default=0), synced
 
     def found_rows(self, column: str, value: int) -> list[dict[str, Any]]:
         """See `index_table.found_rows`."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tests.replication.support import entries_of
+from tidemark.engine import types as t
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.binlog import events as e

@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+import uuid
 
 import numpy as np
 
+from tidemark.engine import types as t
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 
@@ -40,6 +41,8 @@ EXTREMES = {
     t.VarBinary(3000): [b"", b"\xff\0" * 1500],
     t.Text: [*_TEXTS, "x" * 70_000],
     t.Blob: [b"", b"\0", bytes(range(256)) * 300],
+    t.UUID: [uuid.UUID(int=0), uuid.UUID(int=1 << 64), uuid.UUID(int=(1 << 128) - 1)],
+    t.JSON: [{}, {"é": [1, 2.5, None, True, {"a": "\U0001f40b"}]}, 10**30, ["x" * 70_000]],
     t.Enum("a"): ["a"],
     t.Enum(*MEMBERS): [MEMBERS[0], MEMBERS[254], MEMBERS[255], MEMBERS[299]],
     t.Enum(*MEMBERS[:255]): [MEMBERS[0], MEMBERS[254]],

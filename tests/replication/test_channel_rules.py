@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import SchemaInvalid
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.settings.match import ReplicationRow

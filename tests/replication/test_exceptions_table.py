@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conformance.exceptions_row import Conflict, exceptions_row
-from tidemark.engine.schema import types as t
+from tidemark.engine import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.applier.exceptions_rows import INVALID_TRANSACTION, ConflictBatch, exceptions_columns

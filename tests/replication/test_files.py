@@ -17,6 +17,7 @@ from tests.replication.stage import (
     write_epoch,
     writer_on,
 )
+from tidemark.engine import types as t
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.errors import (
     BinlogDamaged,
@@ -25,7 +26,6 @@ from tidemark.engine.base.errors import (
     Rejected,
 )
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles

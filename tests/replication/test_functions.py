@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conformance.judgements import image_order, is_in_conflict, outcomes, parameter_words
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import Rejected, SchemaInvalid
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.vm_batch_kernels import run_batch
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.conflict.functions import (

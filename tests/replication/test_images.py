@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.replication.stage import batch_of
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import InvariantBroken, PageDamaged
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.binlog.events import DELETE, UPDATE, WRITE

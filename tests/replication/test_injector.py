@@ -10,11 +10,11 @@ import pytest
 from tests.replication.site import epochs_in, transactions_in
 from tests.replication.stage import ManualClock
 from tests.replication.support import entries_of
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import InvariantBroken
 from tidemark.engine.log.redo_layout import KIND_DELETE, KIND_INSERT, KIND_REFRESH, KIND_UPDATE
 from tidemark.engine.log.row_changes import RowChanges, SchemaChange
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
@@ -27,7 +27,7 @@ from tidemark.replication.injector.injector import Injector, InjectorOptions
 from tidemark.replication.injector.table_rules import TableRules
 from tidemark.replication.settings.any_value import NO_LOGGING, READ, REFLECT, REFRESH, RESERVED
 from tidemark.replication.settings.options import settings
-from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS_TABLE
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS_TABLE, NDB_BINLOG_INDEX_TABLE
 
 OWN = 7
 T = RowFormat(TableDefinition(5, 1, "d.t", (Column("id", t.Int64), Column("a", t.VarChar(9), True)), "id"))
@@ -86,7 +86,7 @@ class Stage:
         rules = TableRules(values, lambda: rows)
         images = BinlogOptions(empty_update=values["log_empty_update"])
         self.writer = BinlogWriter(self.files, ManualClock(), options=WriterOptions(OWN, images=images))
-        chosen, plans = InjectorOptions.of(values, cache_bytes), TablePlans(STATUS)
+        chosen, plans = InjectorOptions.of({**values, "binlog_cache_size": cache_bytes}), TablePlans(STATUS)
         self.injector = Injector(self.writer, chosen, rules, lambda: plans)
 
     def write(self, epoch, *parts):
@@ -100,7 +100,9 @@ class Stage:
 
     def index_rows(self, written, log_orig=True):
         rows = written.counts.index_rows(written.epoch, written.start, written.end, OWN, log_orig)
-        return [(row.epoch, row.orig_server_id, row.orig_epoch, *row[3:7]) for row in rows]
+        names = ("epoch", "orig_server_id", "orig_epoch", "inserts", "updates", "deletes", "schemaops")
+        places = [NDB_BINLOG_INDEX_TABLE.position(name) for name in names]
+        return [tuple(row[place] for place in places) for row in rows]
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from tests.store.support import open_memory
 from tidemark.engine.schema.column import Column
-from tidemark.engine.schema.types import Int64
+from tidemark.engine.types import Int64
 from tidemark.replication.channel.lag import EpochTrail
 from tidemark.replication.settings.status import BY_NAME, PREFIX, VARIABLES, ReplicationStatus, shown_name
 

@@ -12,10 +12,10 @@ import pytest
 import tidemark as tm
 from tests.cli.support import SMALL, document, held_open, run
 from tests.store.support import open_memory
-from tidemark.engine.schema import types as t
+from tidemark.engine import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.types_text import VarChar
+from tidemark.engine.types import VarChar
 from tidemark.replication.settings.check import Peer, ReplicationReport, check
 from tidemark.replication.settings.match import ReplicationRow
 from tidemark.replication.settings.setup import SiteSettings

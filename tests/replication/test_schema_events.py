@@ -44,7 +44,7 @@ from tidemark.replication.sql.parse import parse
 # NaN, and a value of each type that text must not lose.
 # The log has whole definitions: no defaults of 70,000 characters.
 DEFAULTS = [
-    (kind, value if not kind.is_lob else value[:99])
+    (kind, value[:99] if kind.is_lob and isinstance(value, (str, bytes)) else value)
     for kind, values in EXTREMES.items()
     for value in (values[0], values[-1])
 ]

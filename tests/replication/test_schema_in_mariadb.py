@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,14 +67,15 @@ def shown(server: Server, name: str) -> TableDefinition:
 
 
 def as_server_has(column: Column) -> tuple[Any, ...]:
-    """Return a column as the server has it: a Timestamp is a DATETIME, a nullable column without default has NULL, and
-    LOBs have no default.
+    """Return a column as the server has it: a Timestamp is a DATETIME, a UUID BINARY(16), JSON a text. A nullable
+    column without default has NULL, and LOBs have no default.
     """
-    kind = tm.DateTime if repr(column.type) == "Timestamp" else column.type
-    default = column.default
+    others = {"Timestamp": tm.DateTime, "UUID": tm.Binary(16), "JSON": tm.Text}
+    kind = others.get(repr(column.type), column.type)
+    default = ABSENT if column.type.is_lob else column.default
     if kind != column.type and default not in (None, ABSENT):
-        default = default.replace(tzinfo=None)
-    if column.type.is_lob or default is None:
+        default = default.bytes if isinstance(default, uuid.UUID) else default.replace(tzinfo=None)
+    if default is None:
         default = ABSENT
     return column.name, kind, column.nullable, default
 
@@ -98,7 +100,7 @@ def test_columns_of_every_type_with_defaults(
         # SHOW CREATE TABLE prints raw bytes, six digits of a FLOAT, and no letters outside utf8mb3.
         default = b"z" if isinstance(values[-1], bytes) else "ü'" if isinstance(values[-1], str) else values[-1]
         default = kind.members[-1] if isinstance(kind, tm.Enum) else default
-        default = 0.5 if kind == tm.Float32 else default
+        default = {tm.Float32: 0.5, tm.UUID: uuid.UUID(bytes=b"z" * 16)}.get(kind, default)
         columns.append(tm.Column(f"c{number}", kind, default=default))
     db.create_table("every.type", columns, "id")
     execute(server, recorder, tmp_path)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from tests.conformance.images import Images
 from tests.conformance.judgements import read_epoch
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import SchemaInvalid, ValueOutOfRange
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.settings.binlog_type import binlog_type

@@ -13,7 +13,7 @@ from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.channel.receiver import is_transient
-from tidemark.replication.channel.source import BinlogEnd, SourceBinlog
+from tidemark.replication.channel.source import SourceBinlog
 from tidemark.replication.wire.messages import Start
 
 
@@ -239,7 +239,7 @@ def test_read_error_is_reported_and_fails_nothing():
 
 def test_binlog_without_files_yet_has_nothing():
     files = MemoryFiles()
-    binlog = SourceBinlog(files, 1, lambda: BinlogEnd(0, Position("binlog.000001", 4)))
+    binlog = SourceBinlog(files, 1, lambda: (0, Position("binlog.000001", 4)))
     files.make_directory("binlog")
     with pytest.raises(PositionLost):
         binlog.locate(Start())

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
 import struct
+import uuid
 
 import pytest
 
@@ -12,8 +14,8 @@ from tests.replication.mariadb_rig import mysqlbinlog, running_server
 from tests.replication.offline_reader import events_of
 from tests.replication.stage import batch_of, status_of, writer_on
 from tests.replication.support import every_type, extreme_rows
+from tidemark.engine import types as t
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.engine.schema import types as t
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
@@ -50,6 +52,11 @@ def literal(kind, value):
         return "NULL"
     if isinstance(kind, (t.Char, t.VarChar)) or kind == t.Text or isinstance(kind, t.Enum):
         return f"CONVERT(x'{value.encode().hex()}' USING utf8mb4)"
+    if kind == t.JSON:
+        octets = json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
+        return f"CONVERT(x'{octets.hex()}' USING utf8mb4)"
+    if isinstance(value, uuid.UUID):
+        return f"x'{value.hex}'"
     if isinstance(value, bytes):
         return f"x'{value.hex()}'"
     if isinstance(value, bool):
@@ -175,7 +182,7 @@ def test_mysqlbinlog_finds_a_flipped_bit(tmp_path):
         mysqlbinlog("--verify-binlog-checksum", path)
 
 
-TEXTS = (t.Char, t.VarChar, type(t.Text), t.Enum)
+TEXTS = (t.Char, t.VarChar, type(t.Text), t.Enum, t.Document)
 
 
 def library_value(kind, value):
@@ -184,6 +191,10 @@ def library_value(kind, value):
         return None
     if isinstance(kind, t.Binary):
         return value.rstrip(b"\0")
+    if kind == t.UUID:
+        return value.bytes.rstrip(b"\0")
+    if kind == t.JSON:
+        return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
     if isinstance(kind, t.Boolean):
         return int(value)
     if isinstance(kind, t.Floating) and kind.bits == 32:

@@ -14,13 +14,13 @@ import tidemark as tm
 from tests.conformance.case_types import column_of
 from tests.elsewhere import at_once
 from tests.store.support import open_memory
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import NoSuchTable, SchemaInvalid, TableExists
 from tidemark.engine.base.options import Options
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import is_system_table
-from tidemark.engine.schema.types_text import VarChar
+from tidemark.engine.types import VarChar
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.settings.conflict_function import Role
 from tidemark.replication.settings.options import OPTIONS, parse_text, settings, validate

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import decimal
+import json
 import math
 import struct
+import uuid
 
 from hypothesis import strategies as st
 
-from tidemark.engine.schema import types as t
+from tidemark.engine import types as t
 from tidemark.engine.schema.column import STORAGES, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.store.schema_changes import without_column
@@ -19,10 +21,15 @@ _TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 _FIXED_TYPES = [
     *(t.Int8, t.Int16, t.Int32, t.Int64, t.UInt8, t.UInt16, t.UInt32, t.UInt64, t.Float32, t.Float64, t.Bool),
     *(t.Date, t.Time, t.DateTime, t.Timestamp, t.Decimal(9, 2), t.Decimal(18, 0), t.Decimal(38, 10)),
-    *(t.Char(1), t.Char(7), t.Binary(1), t.Binary(8), t.Binary(13), t.Binary(20), t.Enum("a", "b", "ü")),
+    *(t.Char(1), t.Char(7), t.Binary(1), t.Binary(8), t.Binary(13), t.Binary(20), t.Enum("a", "b", "ü"), t.UUID),
 ]
 _VAR_TYPES = [t.VarChar(12), t.VarBinary(20)]
-_LOB_TYPES = [t.Text, t.Blob]
+_LOB_TYPES = [t.Text, t.Blob, t.JSON]
+DOCUMENTS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | _TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(_TEXT, inner, max_size=3),
+    max_leaves=8,
+)
 
 
 def values(kind, is_key=False):
@@ -50,6 +57,8 @@ def values(kind, is_key=False):
         "Text": _TEXT,
         "Blob": st.binary(max_size=40),
         "VarChar(12)": _TEXT,
+        "UUID": st.uuids() | st.sampled_from([uuid.UUID(int=0), uuid.UUID(int=1 << 64)]),
+        "JSON": DOCUMENTS.filter(lambda document: document is not None),
     }[repr(kind)]
 
 
@@ -98,6 +107,19 @@ def column_values(definition, column):
 def rows(definition):
     """Tuples in column order."""
     return st.tuples(*(column_values(definition, column) for column in definition.columns))
+
+
+def of_arrow(value, kind):
+    """The Python value of what pyarrow gives for a value of a column."""
+    if value is None or kind not in (t.UUID, t.JSON):
+        return value
+    return uuid.UUID(bytes=value) if kind == t.UUID else json.loads(value)
+
+
+def rows_of_arrow(batch, columns):
+    """The rows of a batch with these columns, as Python values."""
+    kinds = [column.type for column in columns]
+    return [tuple(map(of_arrow, row.values(), kinds)) for row in batch.to_pylist()]
 
 
 def expected(value, kind, is_key=False):

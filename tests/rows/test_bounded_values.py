@@ -17,13 +17,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.programs.compiled import compile_aggregates, compile_filter, compile_update
 from tidemark.engine.programs.expressions import Expression, col
 from tidemark.engine.queries.conditions import Condition
 from tidemark.engine.rows.column_input import to_columns
 from tidemark.engine.rows.column_values import conform, from_python
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import RangePartition, value_from_json
@@ -115,7 +115,7 @@ def _arrow() -> None:
 
 
 def _text() -> None:
-    from tidemark.engine.rows.column_values import decimals_of_text
+    from tidemark.engine.types.decimals import decimals_of_text
 
     for text in ("1e999999999", "1e-999999999", "0." + "0" * 3_000_000 + "1", "1" * 3_000_000, "NaN", "x", "0.001"):
         _refused(lambda text=text: decimals_of_text(pa.array(["1.5", text]), PRICE))

@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.rows.strategies import column_values, definitions, expected, expected_row, rows
+from tests.rows.strategies import column_values, definitions, expected, expected_row, of_arrow, rows, rows_of_arrow
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import NoSuchColumn, PageDamaged, Rejected
 from tidemark.engine.rows.column_input import to_columns
-from tidemark.engine.rows.column_output import decode_rows, python_values, to_numpy
+from tidemark.engine.rows.column_output import decode_rows, to_numpy
 from tidemark.engine.rows.column_patch import encode_columns_patch
 from tidemark.engine.rows.column_values import conform
 from tidemark.engine.rows.columnar import encode_keys, encode_rows
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.row_shape import FIXED, compute_layout
@@ -41,10 +41,10 @@ def image_list(encoded):
     return [encoded.images[encoded.offsets[i] : encoded.offsets[i + 1]] for i in range(encoded.count)]
 
 
-def key_list(encoded):
-    if encoded.key_offsets.size:
-        return [encoded.keys[encoded.key_offsets[i] : encoded.key_offsets[i + 1]] for i in range(encoded.count)]
-    return [encoded.keys[i * encoded.key_stride :][: encoded.key_words] for i in range(encoded.count)]
+def key_list(keys):
+    if keys.key_offsets.size:
+        return [keys.keys[keys.key_offsets[i] : keys.key_offsets[i + 1]] for i in range(keys.count)]
+    return [keys.keys[i * keys.key_stride :][: keys.key_words] for i in range(keys.count)]
 
 
 def places_of(encoded):
@@ -52,7 +52,29 @@ def places_of(encoded):
 
 
 def python_rows(batch, definition):
-    return [comparable(tuple(row.values()), definition) for row in batch.to_pylist()]
+    return [comparable(row, definition) for row in rows_of_arrow(batch, definition.columns)]
+
+
+def in_dictionary(array, rest):
+    """The same values by their places in a dictionary, which has the values of `rest` too."""
+    places = iter(range(len(array)))
+    indices = [next(places) if is_valid else None for is_valid in array.is_valid().to_pylist()]
+    return pa.DictionaryArray.from_arrays(pa.array(indices, pa.int32()), pa.concat_arrays([array.drop_null(), rest]))
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_values_of_dictionaries_are_encoded_as_the_values_themselves(data):
+    definition = data.draw(definitions())
+    row_format = RowFormat(definition)
+    (batch,) = to_columns(data.draw(st.lists(rows(definition), min_size=1, max_size=6)), definition)
+    wanted = encode_rows(row_format, batch)
+    columns = batch.columns
+    for rest in (0, columns.num_rows):
+        arrays = [in_dictionary(array, array.slice(0, rest)) for array in columns.columns]
+        made = encode_rows(row_format, pa.RecordBatch.from_arrays(arrays, names=columns.schema.names))
+        assert [image.tolist() for image in image_list(made)] == [image.tolist() for image in image_list(wanted)]
+        assert [key.tolist() for key in key_list(made.keys)] == [key.tolist() for key in key_list(wanted.keys)]
 
 
 @given(definitions())
@@ -106,7 +128,7 @@ def test_batch_any_rows_equals_single_rows_byte_for_byte(data):
     singles = [row_format.encode_row(row) for row in many]
     assert [image.tobytes() for image in image_list(encoded)] == [image.tobytes() for image in singles]
     keys = [row_format.image_key(image).tobytes() for image in singles]
-    assert [key.tobytes() for key in key_list(encoded)] == keys
+    assert [key.tobytes() for key in key_list(encoded.keys)] == keys
     values = [tuple(row[place] for place in definition.key_positions) for row in many]
     values = values if len(definition.primary_key) > 1 else [value[0] for value in values]
     assert [key.tobytes() for key in key_list(encode_keys(row_format, values))] == keys
@@ -125,8 +147,9 @@ def test_batch_any_rows_equals_single_rows_byte_for_byte(data):
     assert [repr(row) for row in some.to_pylist()] == [repr(row) for row in batch.select(names).to_pylist()]
     assert some.schema.names == names
     assert len(to_numpy(batch, definition)) == len(many)
-    for array in (*batch.columns, *batch.slice(1).columns):
-        found, wanted = python_values(array), array.to_pylist()
+    kinds = [column.type for column in definition.columns]
+    for array, kind in zip((*batch.columns, *batch.slice(1).columns), kinds * 2, strict=True):
+        found, wanted = kind.values_of(array), [of_arrow(value, kind) for value in array.to_pylist()]
         assert [typed_value(value) for value in found] == [typed_value(value) for value in wanted]
         assert all(value.tzinfo is datetime.UTC for value in found if getattr(value, "tzinfo", None) is not None)
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from tests.naive import columns as naive_columns
 from tests.naive import disk_columns as naive
-from tests.rows.strategies import column_values, disk_definitions, expected, expected_row, rows
+from tests.rows.strategies import column_values, disk_definitions, expected, expected_row, rows, rows_of_arrow
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import NoSuchColumn, PageDamaged
 from tidemark.engine.rows import disk_columns_kernels as k
 from tidemark.engine.rows.column_input import to_columns
@@ -21,7 +22,6 @@ from tidemark.engine.rows.column_patch import encode_columns_patch
 from tidemark.engine.rows.column_values import from_python
 from tidemark.engine.rows.columnar import encode_rows
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.row_shape import FIXED, VAR, compute_layout
@@ -156,7 +156,7 @@ def test_batch_with_disk_columns_equals_single_rows_byte_for_byte(data):
     assert [image.tobytes() for image in image_list(encoded)] == [image.tobytes() for image in singles]
     batch = decode_rows(row_format, encoded.images, encoded.offsets, len(many))
     batch.validate(full=True)
-    found = [comparable(tuple(row.values()), definition) for row in batch.to_pylist()]
+    found = [comparable(row, definition) for row in rows_of_arrow(batch, definition.columns)]
     assert found == [expected_row(row, definition) for row in many]
     assert encode_rows(row_format, batch).images.tobytes() == encoded.images.tobytes()
     tail = encode_rows(row_format, batch.slice(1))
@@ -168,7 +168,7 @@ def test_batch_with_disk_columns_equals_single_rows_byte_for_byte(data):
     one_by_one = [row_format.decode_columns(image, 0, names) for image in singles]
     chosen = [definition.columns[definition.position(name)] for name in names]
     assert [[expected(v, c.type) for v, c in zip(row, chosen, strict=True)] for row in one_by_one] == [
-        [expected(v, c.type) for v, c in zip(row.values(), chosen, strict=True)] for row in some.to_pylist()
+        [expected(v, c.type) for v, c in zip(row, chosen, strict=True)] for row in rows_of_arrow(some, chosen)
     ]
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 
 from tests.rows.strategies import definitions, disk_definitions
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import InvalidName, SchemaInvalid
 from tidemark.engine.base.limits import disk_part_words_max
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.row_shape import check_disk_part_fits, disk_part_words

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 
 from tests.rows.strategies import definitions
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import InvalidName, SchemaInvalid, TypeMismatch, ValueOutOfRange
-from tidemark.engine.schema import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import qualified_name

@@ -13,7 +13,7 @@ import pytest
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.types import Int64
+from tidemark.engine.types import Int64
 
 
 @pytest.mark.parametrize("kind", ["Time", "Date", "DateTime", "Timestamp"])

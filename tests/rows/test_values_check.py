@@ -18,8 +18,7 @@ from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import HashPartition
 from tidemark.engine.schema.partition_words import KEY_ROOM_WORDS, fragments_of_keys, hash_header
-from tidemark.engine.schema.types import Bool, Int64
-from tidemark.engine.schema.types_text import Char
+from tidemark.engine.types import Bool, Char, Int64
 
 SEED = 7
 COLUMNS = [Column("id", Int64), Column("c", Char(4)), Column("b", Bool)]

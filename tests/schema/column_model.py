@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import datetime
 import random
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
 import tidemark as tm
+from tests.rows.strategies import of_arrow as of_arrow_value
 
 DAY = datetime.date(1970, 1, 1)
 MOMENT = datetime.datetime(1970, 1, 1)
@@ -66,12 +68,14 @@ GROUPS: dict[str, list[tuple[Any, Value]]] = {
         (tm.Decimal(30, 10), lambda rng: decimal_of(rng, 30, 10)),
         (tm.Char(4), lambda rng: rng.choice(["", "abcd", "漢字", "é"])),
         (tm.Binary(16), lambda rng: rng.randbytes(16)),
+        (tm.UUID, lambda rng: uuid.UUID(bytes=rng.randbytes(rng.randrange(17)).ljust(16, b"\0"))),
     ],
     "5": [(tm.Binary(5), lambda rng: rng.randbytes(5)), (tm.Binary(7), lambda rng: rng.randbytes(7))],
     "var": [
         (tm.VarChar(5), lambda rng: rng.choice(["", "abc", "漢字", "éé"])),
         (tm.VarBinary(9), lambda rng: rng.randbytes(rng.randrange(10))),
         (tm.Text, lambda rng: rng.choice(["", "text", "漢字" * 900])),
+        (tm.JSON, lambda rng: rng.choice([{}, {"a": [1, None, "漢字"]}, "text", ["x" * 5_000]])),
         (tm.Blob, lambda rng: rng.randbytes(rng.choice([0, 3, 5_000]))),
     ],
 }
@@ -256,12 +260,16 @@ class Life:
             )
 
         compare("rows", {row.id: tuple(getattr(row, name) for name in names) for row in table})
-        whole = table.scan(["id", *names]).to_arrow().to_pylist()
-        compare("columns", {row["id"]: tuple(row[name] for name in names) for row in whole})
+        kinds = {column.name: column.kind for column in model.columns}
+
+        def of_arrow(rows: Any) -> dict[int, tuple[Any, ...]]:
+            return {row["id"]: tuple(of_arrow_value(row[name], kinds[name]) for name in names) for row in rows}
+
+        compare("columns", of_arrow(table.scan(["id", *names]).to_arrow().to_pylist()))
         compare("get", {key: tuple(getattr(table.get(key), name) for name in names) for key in wanted})
         keys = sorted(wanted)
         many = table.get_many(keys).to_pylist() if keys else []
-        compare("get_many", {row["id"]: tuple(row[name] for name in names) for row in many})
+        compare("get_many", of_arrow(many))
         for column in model.columns:
             values = {key: row[column.name] for key, row in model.rows.items()}
             is_null = table.scan(["id"], where=tm.col(column.name).is_null())

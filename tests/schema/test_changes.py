@@ -14,6 +14,7 @@ from tests.elsewhere import beside
 from tests.engine.arena_check import check_arena
 from tests.index.stage import order_of
 from tests.index.values import KINDS, value_of
+from tests.rows.strategies import of_arrow
 from tests.store.support import open_memory
 from tidemark.engine.schema.partition import HashPartition
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
@@ -96,7 +97,8 @@ def test_added_column_of_each_type_has_its_default_before_and_values_after(colum
     table = db["t"]
     batch = table.get_many(sorted(model)).to_pylist()
     utc = "zoneinfo.ZoneInfo(key='UTC')"
-    found = {row["id"]: [repr(row[name]).replace(utc, "datetime.timezone.utc") for name in "ab"] for row in batch}
+    shown = {row["id"]: [repr(of_arrow(row[name], kind)) for name in "ab"] for row in batch}
+    found = {key: [text.replace(utc, "datetime.timezone.utc") for text in texts] for key, texts in shown.items()}
     assert found == wanted
     assert {key: [repr(table[key].a), repr(table[key].b)] for key in model} == wanted
     nulls = sorted(key for key, values in model.items() if values[1] is None)

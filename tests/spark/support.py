@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
+import uuid
+from collections.abc import Iterable
 from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
@@ -50,6 +53,8 @@ EVERY: dict[str, tuple[Any, list[Any]]] = {
         [datetime(1900, 1, 1, tzinfo=UTC), datetime(2400, 2, 29, 1, 2, 3, 4, tzinfo=UTC)],
     ),
     "enum": (tm.Enum("red", "green"), ["red", "green"]),
+    "uuid": (tm.UUID, [uuid.UUID(int=0), uuid.UUID("6f9619ff-8b86-d011-b42d-00c04fc964ff")]),
+    "json": (tm.JSON, [{"a": [1, 2.5, None]}, ["äöü€"]]),
 }
 
 
@@ -73,6 +78,18 @@ def every_row(count: int) -> list[tuple[Any, ...]]:
     return rows
 
 
+def as_text(value: Any) -> Any:
+    """A value as Spark has it: UUIDs and documents are text."""
+    if isinstance(value, uuid.UUID):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")) if isinstance(value, (dict, list)) else value
+
+
+def as_rows(rows: Iterable[Any]) -> list[tuple[Any, ...]]:
+    """Rows as Spark has them, by their first value."""
+    return sorted((tuple(map(as_text, row)) for row in rows), key=lambda row: row[0])
+
+
 def rows_in(place: Path | str, table: str | None = None, number: int | None = None) -> list[tuple[Any, ...]]:
     """The rows of a backup by plain pyarrow, sorted, of exactly the types that Spark has."""
     found = rows_of_backup(place, table, number)
@@ -83,14 +100,19 @@ def rows_in(place: Path | str, table: str | None = None, number: int | None = No
         places = zip(held[PLACE].to_pylist(), held[EPOCH].to_pylist(), strict=True)
         alive = pa.array([epoch > dead.get(place, -1) for place, epoch in places], pa.bool_())
         columns = [column.name for column in found.definition.columns]
-        pieces.append(held.filter(alive).select(columns).cast(arrow_schema(found.definition.columns)))
+        some = held.filter(alive).select(columns)
+        for place_in_row, column in enumerate(found.definition.columns):
+            if column.type == tm.UUID:
+                texts = [each and str(uuid.UUID(bytes=each)) for each in some[column.name].to_pylist()]
+                some = some.set_column(place_in_row, column.name, pa.array(texts, pa.string()))
+        pieces.append(some.cast(arrow_schema(found.definition.columns)))
     whole = pa.concat_tables(pieces)
     return sorted(zip(*(column.to_pylist() for column in whole.columns), strict=True), key=lambda row: row[0])
 
 
 def rows_of(db: tm.Database, table: str, columns: Any = None) -> list[tuple[Any, ...]]:
     """The same from an open store."""
-    return sorted((tuple(row) for row in db[table].scan(columns=columns)), key=lambda row: row[0])
+    return as_rows(db[table].scan(columns=columns))
 
 
 def place_of(db: tm.Database) -> Path:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,8 @@ def test_folder_of_a_table_in_a_full_backup_is_read_by_any_reader_of_parquet(
     (folder,) = (tmp_path / "place").glob("*-main.every/1")
     names = [column.name for column in db["every"].definition.columns]
     plain = pq.read_table(folder).select(names).sort_by("id").to_pylist()
+    for row in plain:
+        row["uuid"] = row["uuid"] and str(uuid.UUID(bytes=row["uuid"]))
     assert [tuple(row.values()) for row in plain] == want
     places = f'SELECT id, "$PLACE" & {(1 << 48) - 1}, "$PLACE" >> 48, "$EPOCH", "$AUTHOR"'
     hidden = duckdb.sql(f"{places} FROM '{folder}/*.parquet' ORDER BY id").fetchall()

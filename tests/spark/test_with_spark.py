@@ -552,7 +552,7 @@ def test_what_spark_loaded_is_to_duckdb_what_it_was_made_of(spark: Any, db: tm.D
         db.create_table(name, columns, key, tm.HashPartition(3))
         tidemark.spark.load(db, source, name)
         whole = db[name].scan()
-        write_rows(tmp_path / f"{name}-out.parquet", whole.schema(), whole.batches(), lambda count: None)
+        write_rows(tmp_path / f"{name}-out.parquet", db[name].definition, whole, lambda count: None)
         expected = rows_of_duckdb(source)
         assert expected[columns[0].name][0] > 1_000
         assert rows_of_duckdb(tmp_path / f"{name}-out.parquet") == expected

@@ -14,7 +14,7 @@ from tests.recovery.support import flipped
 from tests.store.disk_support import DISK, NAME, OTHER, PAGE_BYTES, DiskStore
 from tests.store.support import open_faulty, open_memory, rows_of
 from tidemark.background import RETRY_PAUSE_SECONDS
-from tidemark.engine.disk.disk_layout import UNDO_MARK_WORDS
+from tidemark.engine.disk.disk_layout import UNDO_DROP, UNDO_MARK_WORDS
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Plan, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
@@ -314,7 +314,7 @@ def filled_undo(**keywords: Any) -> tuple[DiskStore, Any]:
     undo = store.db.parts.store.disk.undo
     with store.db.parts.store.latch:
         while undo.has_room(UNDO_MARK_WORDS):
-            undo.record_drop(9_999)
+            undo.record_table(UNDO_DROP, 9_999)
     return store, undo
 
 

@@ -28,7 +28,7 @@ from tidemark.cli.output import (
     verdict_of,
 )
 from tidemark.cli.store_commands import ask_owner
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 
 NAMES_MAX = 4
 _UNITS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}

@@ -14,7 +14,7 @@ import click
 
 import tidemark as tm
 from tidemark.cli.output import example, options_given, options_of, print_verdict, prints
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock

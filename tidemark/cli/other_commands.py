@@ -10,7 +10,7 @@ from click.shell_completion import get_completion_class
 
 import tidemark as tm
 from tidemark.cli.output import example, print_result, prints
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 
 SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_TIDEMARK_COMPLETE"

@@ -16,7 +16,7 @@ import click
 
 import tidemark as tm
 from tidemark.engine.base.ids import gci_of, micro_of
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 
 Command = Callable[..., None]
 LOOK_AHEAD_ROWS = 1_000  # of a table: its columns are as wide as these rows need
@@ -195,6 +195,8 @@ def cell(value: Any) -> str:
         return "NULL"
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, (dict, list)):
+        value = to_json(value)
     text = value if isinstance(value, str) else str(plain(value)) if not isinstance(value, int) else str(value)
     return text if text.isprintable() else repr(text)[1:-1]
 

@@ -23,7 +23,7 @@ from tidemark.cli.output import (
     to_json,
 )
 from tidemark.cli.user_files import rebatched, suffix_of, write_rows
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 
 if TYPE_CHECKING:
     from tidemark.recovery.load.commit import FoundLoad
@@ -73,12 +73,10 @@ def scan(
         names += [name for name, wanted in shown if wanted]
         wanted = handle.scan(names, limit, partitions or None)
         if as_json:
-            for batch in wanted.batches():
-                for row in batch.to_pylist():
-                    click.echo(to_json(row))
+            for row in wanted:
+                click.echo(to_json(dict(zip(names, row, strict=True))))
             return
-        rows = (list(row.values()) for batch in wanted.batches() for row in batch.to_pylist())
-        for line in table_lines(rows, names):
+        for line in table_lines(map(list, wanted), names):
             click.echo(line)
 
 
@@ -107,7 +105,7 @@ def dump(
         wanted = handle.scan(_names(columns) if columns else None)
         try:
             with bar(handle.name, len(handle)) as advance:
-                rows = write_rows(target, wanted.schema(), wanted.batches(), advance)
+                rows = write_rows(target, handle.definition, wanted, advance)
         except BrokenPipeError:
             raise
         except (pa.ArrowException, OSError) as error:

@@ -33,7 +33,7 @@ from tidemark.cli.output import (
 from tidemark.cli.verify_commands import binlog_lines, check_binlog
 from tidemark.engine.base.ids import gci_of
 from tidemark.engine.base.options import format_size
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 
 if TYPE_CHECKING:
     from tidemark.engine.files.directory import PosixFiles

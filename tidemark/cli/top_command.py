@@ -12,7 +12,7 @@ import click
 
 import tidemark as tm
 from tidemark.cli.output import check_exists, epoch_text, example, print_result, prints, store_argument
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tidemark.engine.base.errors import Rejected
-from tidemark.engine.schema.types_base import shown
+from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from tidemark.engine.schema.definition import TableDefinition
+    from tidemark.engine.types import ColumnType
+    from tidemark.scans import Scan
 
 
 def suffix_of(path: Path) -> str:
@@ -49,10 +53,8 @@ def rebatched(batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table
 
 
 # --- out ------------------------------------------------------------------------------------------
-def write_rows(
-    path: Path | None, schema: pa.Schema, batches: Iterable[pa.RecordBatch], advance: Callable[[int], None]
-) -> int:
-    """Write batches to a file, or as CSV to standard output; return the number of rows.
+def write_rows(path: Path | None, definition: TableDefinition, rows: Scan, advance: Callable[[int], None]) -> int:
+    """Write rows of a table to a file, or as CSV to standard output; return their number.
 
     The file gets its name when it is complete; until then the name ends with `.part`. Raises: ArrowException, OSError;
     Rejected for bytes that are not UTF-8 and a CSV file.
@@ -60,65 +62,53 @@ def write_rows(
     from tidemark.sources import CSV
 
     if path is None:
-        return _write_all(sys.stdout.buffer, CSV, schema, batches, advance)
+        return _write_all(sys.stdout.buffer, CSV, definition, rows, advance)
     suffix = suffix_of(path)
     part = path.with_name(path.name + ".part")
     try:
         with part.open("wb") as target:
-            rows = _write_all(target, suffix, schema, batches, advance)
+            written = _write_all(target, suffix, definition, rows, advance)
         part.replace(path)
     except BaseException:
         part.unlink(missing_ok=True)
         raise
-    return rows
+    return written
 
 
 def _write_all(
-    target: Any, suffix: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch], advance: Callable[[int], None]
+    target: Any, suffix: str, definition: TableDefinition, rows: Scan, advance: Callable[[int], None]
 ) -> int:
     import pyarrow as pa
 
     from tidemark.sources import CSV
 
-    if suffix == CSV:
-        # CSV has no dictionaries and no bytes: columns of Enum and bytes become text.
-        schema = pa.schema([field.with_type(_csv_type(field.type)) for field in schema])
-    rows = 0
-    with open_writer(target, suffix, schema) as writer:
-        for batch in batches:
-            writer.write_batch(_as_text(batch, schema, rows) if suffix == CSV else batch)
-            rows += batch.num_rows
+    kinds = {column.name: column.type for column in definition.columns}
+    done = 0
+
+    def formed(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return _as_text(batch, kinds, done) if suffix == CSV else batch
+
+    with open_writer(target, suffix, formed(pa.RecordBatch.from_pylist([], rows.schema())).schema) as writer:
+        for batch in rows.batches():
+            writer.write_batch(formed(batch))
+            done += batch.num_rows
             advance(batch.num_rows)
-    return rows
+    return done
 
 
-def _is_bytes(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
-
-
-def _csv_type(kind: pa.DataType) -> pa.DataType:
-    import pyarrow as pa
-
-    if pa.types.is_dictionary(kind):
-        return pa.string()
-    return pa.large_string() if _is_bytes(kind) else kind
-
-
-def _as_text(batch: pa.RecordBatch, schema: pa.Schema, first_row: int) -> pa.RecordBatch:
-    """Return a batch with these types. Raises: Rejected for bytes that are not UTF-8."""
+def _as_text(batch: pa.RecordBatch, kinds: Mapping[str, ColumnType], first_row: int) -> pa.RecordBatch:
+    """Return a batch without bytes and dictionaries. Raises: Rejected for bytes that are not UTF-8."""
     import pyarrow as pa
 
     columns = []
-    for field, column in zip(schema, batch.columns, strict=True):
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
         try:
-            columns.append(column.cast(pa.large_binary()).cast(field.type) if _is_bytes(column.type) else column)
+            columns.append(kinds[name].text_of(column))
         except pa.ArrowInvalid:
             row, value = next(each for each in enumerate(column.to_pylist()) if not _is_utf8(each[1]))
-            text = f"column {field.name}: row {first_row + row + 1:,} has bytes that are not UTF-8, got {shown(value)}"
-            raise Rejected(f"{text}; CSV holds text alone; use Parquet (.parquet)", column=field.name) from None
-    return pa.RecordBatch.from_arrays(columns, names=schema.names).cast(schema)
+            text = f"column {name}: row {first_row + row + 1:,} has bytes that are not UTF-8, got {shown(value)}"
+            raise Rejected(f"{text}; CSV holds text alone; use Parquet (.parquet)", column=name) from None
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 def _is_utf8(value: bytes | None) -> bool:

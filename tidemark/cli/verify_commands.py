@@ -22,7 +22,7 @@ from tidemark.cli.output import (
     to_json,
     verdict_of,
 )
-from tidemark.engine.schema.types_base import counted
+from tidemark.engine.types.base import counted
 
 FAILED = 2
 

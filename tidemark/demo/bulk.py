@@ -23,7 +23,7 @@ from tidemark.engine.base.errors import Unsupported
 from tidemark.engine.files.directory import standard_error_in
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.partition import HashPartition
-from tidemark.engine.schema.types import Int32, Int64
+from tidemark.engine.types import Int32, Int64
 from tidemark.recovery.spark.java import java_variables
 from tidemark.recovery.spark.session import check_installed
 

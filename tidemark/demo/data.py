@@ -12,8 +12,7 @@ import numpy as np
 from tidemark.demo.rows import make
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.partition import HashPartition
-from tidemark.engine.schema.types import Date, Decimal, Int32, Int64
-from tidemark.engine.schema.types_text import Char, VarChar
+from tidemark.engine.types import Char, Date, Decimal, Int32, Int64, VarChar
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -6,10 +6,12 @@ few: a part whose result may differ for NULL, NaN or padding is left out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tidemark.engine import types as t
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.programs.expressions import (
     NEGATED,
@@ -25,12 +27,10 @@ from tidemark.engine.programs.expressions import (
     joined,
 )
 from tidemark.engine.queries.conditions import Condition
-from tidemark.engine.schema.types import Floating
-from tidemark.engine.schema.types_text import Binary
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.engine.schema.types_base import ColumnType
+    from tidemark.engine.types import ColumnType
 
 NESTING_MAX = 100  # of a condition that is read by recursion; the parts below are left out
 Found = Expression | None  # None: every row
@@ -42,6 +42,41 @@ class Unknown(Expression):
 
 
 UNKNOWN = Unknown()
+
+
+class Likeness(NamedTuple):
+    """Where every engine compares values of a class of column types in the same way: `has_alike(kind, value)` for which
+    constants, and `not_negated` which conditions are not the opposite of their negation.
+    """
+
+    has_alike: Callable[[Any, Any], bool] = lambda kind, value: True
+    not_negated: tuple[str, ...] = ()
+
+
+_EVERYWHERE = Likeness()
+LIKENESSES: dict[type[ColumnType], Likeness] = {
+    t.Integer: _EVERYWHERE,
+    t.Boolean: _EVERYWHERE,
+    # For pyarrow no comparison with NaN is true, so each negated one is; here NaN is above every number. For pyarrow
+    # 0.0 is not in a list with -0.0.
+    t.Floating: Likeness(not_negated=("gt", "ge", "in")),
+    t.Decimal: _EVERYWHERE,
+    t.Enum: _EVERYWHERE,
+    t.Char: _EVERYWHERE,
+    t.VarChar: _EVERYWHERE,
+    t.LongText: _EVERYWHERE,
+    # Zero bytes at the end do not count here.
+    t.Binary: Likeness(lambda kind, value: len(value) == kind.length),
+    t.VarBinary: _EVERYWHERE,
+    t.LongBinary: _EVERYWHERE,
+    t.Uuid: _EVERYWHERE,
+    # Others compare the text, here a text is a document.
+    t.Document: Likeness(lambda kind, value: False),
+    t.CalendarDate: _EVERYWHERE,
+    t.TimeOfDay: _EVERYWHERE,
+    t.LocalDateTime: _EVERYWHERE,
+    t.Instant: _EVERYWHERE,
+}
 
 
 def necessary(node: Expression, definition: TableDefinition) -> Found:
@@ -99,8 +134,7 @@ def _leaf(node: Expression, negated: bool, definition: TableDefinition) -> Found
 def _compare(node: Compare, kind: ColumnType, negated: bool) -> Found:
     if not isinstance(node.right, Constant) or not _is_alike(kind, node.right.value):
         return None
-    # For pyarrow no comparison with NaN is true, so each negated one is; here NaN is above every number.
-    if negated and isinstance(kind, Floating) and node.condition in ("gt", "ge"):
+    if negated and node.condition in LIKENESSES[type(kind)].not_negated:
         return None
     return Compare(NEGATED[node.condition], node.left, node.right) if negated else node
 
@@ -110,8 +144,8 @@ def _member(node: Member, kind: ColumnType, negated: bool) -> Found:
     known = [value for value in values if value is not None]
     if len(values) < len(node.values) or not all(_is_alike(kind, value) for value in known):
         return None
-    if negated and isinstance(kind, Floating):
-        return None  # for pyarrow 0.0 is not in a list with -0.0
+    if negated and "in" in LIKENESSES[type(kind)].not_negated:
+        return None
     found = Member(node.inner, tuple(map(Constant, known)))
     # Engines differ on whether NULL is in a list, and on `not in` for NULL.
     if negated:
@@ -121,8 +155,4 @@ def _member(node: Member, kind: ColumnType, negated: bool) -> Found:
 
 def _is_alike(kind: ColumnType, value: Any) -> bool:
     """Whether every engine compares the column with this value in the same way."""
-    if value is None or value != value:
-        return False
-    if isinstance(kind, Binary):
-        return len(value) == kind.length  # trailing zeros do not count here
-    return True
+    return value is not None and value == value and LIKENESSES[type(kind)].has_alike(kind, value)

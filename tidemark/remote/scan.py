@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.calls import has_calls_of
 from tidemark.derived import described, forwarded
 from tidemark.engine.base.errors import Error
-from tidemark.engine.rows.column_output import python_values
+from tidemark.engine.rows.column_output import python_columns
 from tidemark.engine.rows.row import row_class
 from tidemark.scans import Scan, ScanAsked, ScanForms
 
@@ -102,9 +102,9 @@ class RemoteScan(ScanForms):
         return self._asked.text(f"{self._table} of another process")
 
     def __iter__(self) -> Iterator[Any]:
-        make = row_class(tuple(self.schema().names))._make
+        definition, make = self._defined(), row_class(tuple(self.schema().names))._make
         for batch in self.batches():
-            yield from map(make, zip(*[python_values(column) for column in batch.columns], strict=True))
+            yield from map(make, zip(*python_columns(batch, definition), strict=True))
 
     def _defined(self) -> TableDefinition:
         return (self._definition or (lambda table: self._ask("definition", table)))(self._table)

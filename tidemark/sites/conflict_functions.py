@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import Rejected, SchemaInvalid, TableExists
 from tidemark.engine.schema.names import alternatives, is_system_table, no_such_column
-from tidemark.engine.schema.types import UInt32, UInt64
+from tidemark.engine.types import UInt32, UInt64
 from tidemark.replication.settings.binlog_type import FULL_USE_UPDATE
 from tidemark.replication.settings.conflict_function import BY_NAME, COLUMN, ConflictFunction, parse
 from tidemark.replication.settings.exceptions_table import exceptions_definition, plan_exceptions

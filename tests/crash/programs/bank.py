@@ -22,7 +22,7 @@ from typing import Any, Literal
 from tidemark.engine.base.errors import Error
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.partition import HashPartition
-from tidemark.engine.schema.types import Int32, Int64, Text
+from tidemark.engine.types import Int32, Int64, Text
 from tidemark.recovery.crash_harness.program import Ledger, OpenStore
 
 THREADS = 4

@@ -15,8 +15,7 @@ from typing import Any
 from tests.crash.programs.history import LAPS_STEPS, MAIN, History, Row, program
 from tidemark.engine.base.errors import RedoOverloaded, StorageFull
 from tidemark.engine.schema.column import Column
-from tidemark.engine.schema.types import Float64, Int32, Int64, Text
-from tidemark.engine.schema.types_text import VarChar
+from tidemark.engine.types import Float64, Int32, Int64, Text, VarChar
 from tidemark.recovery.crash_harness.program import SIMULATED, Ledger, OpenStore, whole_state
 
 DISK_COLUMNS = [

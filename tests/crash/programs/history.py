@@ -15,8 +15,7 @@ from typing import Any, Literal, NoReturn
 from tidemark.engine.base.errors import RedoOverloaded, RowNotFound
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.partition import HashPartition, Partition
-from tidemark.engine.schema.types import Float64, Int64, Text
-from tidemark.engine.schema.types_text import VarChar
+from tidemark.engine.types import Float64, Int64, Text, VarChar
 from tidemark.recovery.crash_harness.program import Ledger, OpenStore, Work, digest_of, state_of
 
 COLUMNS = [

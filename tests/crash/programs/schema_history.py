@@ -15,9 +15,7 @@ from typing import Any
 from tests.crash.programs.history import COLUMNS, MAIN, OTHER, History, Model, Row, program
 from tidemark.engine.base.errors import RedoOverloaded
 from tidemark.engine.schema.column import Column
-from tidemark.engine.schema.types import Bool, Decimal, Float64, Int8, Int64, Text
-from tidemark.engine.schema.types_base import ColumnType
-from tidemark.engine.schema.types_text import Binary, Char, VarChar
+from tidemark.engine.types import Binary, Bool, Char, ColumnType, Decimal, Float64, Int8, Int64, Text, VarChar
 from tidemark.recovery.crash_harness.program import Ledger, digest_of, state_of
 
 PLAIN_COLUMNS = [Column("id", Int64), Column("owner", Int8, nullable=True), Column("balance", Float64)]

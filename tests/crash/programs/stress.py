@@ -41,7 +41,7 @@ from tests.crash.programs.stress_verify import index_problems, leftovers, shape_
 from tidemark.engine.base.errors import NoPartition, NoSuchIndex, Retryable, RowNotFound
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.partition import RangePartition
-from tidemark.engine.schema.types import Int32, Int64
+from tidemark.engine.types import Int32, Int64
 from tidemark.recovery.crash_harness.program import Ledger, OpenStore, PowerOff, Violation
 
 OPTIONS: dict[str, Any] = {

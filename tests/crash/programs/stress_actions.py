@@ -17,8 +17,7 @@ from tests.crash.programs.stress_rows import EXTRA, INDEX_KEYS, MAIN, ORDERED, S
 from tests.crash.programs.stress_threads import Worker
 from tidemark.engine.base.errors import LockTimeout, RedoOverloaded
 from tidemark.engine.schema.column import Column
-from tidemark.engine.schema.types import Int64
-from tidemark.engine.schema.types_text import VarChar
+from tidemark.engine.types import Int64, VarChar
 from tidemark.recovery.crash_harness.program import Ledger, Violation
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 from tidemark.engine.schema.column import Column
-from tidemark.engine.schema.types import Float64, Int32, Int64, Text
-from tidemark.engine.schema.types_text import VarChar
+from tidemark.engine.types import Float64, Int32, Int64, Text, VarChar
 
 MAIN = "stress.item"
 PROGRESS = "stress.progress"

@@ -16,7 +16,7 @@ from tests.kills.sites.modes import ACCOUNT, JOURNAL, MARK, SCRATCH, SiteRole
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import DuplicateKey, Error, Retryable, TableExists
 from tidemark.engine.schema.column import Column
-from tidemark.engine.schema.types import Enum, Int32, Int64, UInt32, UInt64
+from tidemark.engine.types import Enum, Int32, Int64, UInt32, UInt64
 from tidemark.replication.settings.system_tables import NDB_REPLICATION
 
 ACCOUNTS: Final = 60

@@ -12,8 +12,7 @@ from typing import Any
 from tests.simulation.sites.plan import Plan
 from tidemark.engine.access.batch_operations import scan
 from tidemark.engine.schema.column import Column
-from tidemark.engine.schema.types import Enum, Int32, UInt32, UInt64
-from tidemark.engine.schema.types_text import VarChar
+from tidemark.engine.types import Enum, Int32, UInt32, UInt64, VarChar
 
 Rows = dict[int, tuple[Any, ...]]  # by key
 MAIN = "sim.main"

@@ -18,8 +18,8 @@ from tests.crash.programs.stress_rows import MAIN
 from tidemark.engine.base.errors import NotPrimary
 from tidemark.engine.log.group import Group
 from tidemark.engine.schema.column import Column
-from tidemark.engine.schema.types import Int64
 from tidemark.engine.store.group_apply import GroupApplier
+from tidemark.engine.types import Int64
 from tidemark.recovery.crash_harness.program import Violation, resolve
 
 CHANNEL = "tidemark.sites.channel:Channel"
