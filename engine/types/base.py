@@ -380,6 +380,13 @@ def families() -> list[type[ColumnType]]:
     return list(dict.fromkeys([*map(type, _PLAIN.values()), *_CLASSES.values()]))
 
 
+def type_of(value: object) -> ColumnType | None:
+    """Return a type without parameters whose values have the Python class of this one, None if there is none."""
+    return next(
+        (kind for kind in _PLAIN.values() if isinstance(value, kind.python) and kind.python is not object), None
+    )
+
+
 def from_json(value: Any) -> ColumnType:
     """Return the type that `ColumnType.to_json` described. Raises: SchemaInvalid if there is no such type."""
     if isinstance(value, dict):

@@ -22,6 +22,7 @@ from tidemark.engine.types.sized import too_long, utf8
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_canonical = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True).encode
 LEVELS_MAX = 100  # as in MySQL
 DOUBLE_DIGITS = 17  # of a decimal number that any double can be told by
 
@@ -46,7 +47,7 @@ class Document(ColumnType):
     def stored(self, value: Any) -> bytes:
         value = plain(value)
         try:
-            text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+            text = _canonical(value)
             octets = text.encode()
             # Tuples, and names that are not str, would come back as others.
             is_same = json.loads(text) == value

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import datetime
 import decimal
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from typing import Any
@@ -40,7 +39,7 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import MAXVALUE
 from tidemark.engine.types import ColumnType
 from tidemark.engine.types import from_json as type_from_json
-from tidemark.engine.types.base import plain, shown
+from tidemark.engine.types.base import plain, shown, type_of
 from tidemark.replication.calls import packed_values_kernels as m
 from tidemark.replication.wire.arrow_streams import Room, arrow_batch, arrow_bytes, arrow_table, no_limit
 
@@ -76,7 +75,7 @@ KINDS: dict[str, tuple[bool, int, int, int]] = {
     "definition": (False, 16_384, 64, _LONG),
     "absent": (False, 40, 0, 0),
     "maxvalue": (False, 40, 0, 0),
-    "uuid": (False, 200, 1, 16),
+    "value": (True, 240, 3, _ANY),
 }
 EXTENSIONS = tuple(KINDS)
 _MEASURES = np.array(list(KINDS.values()), dtype=np.int64).reshape(-1)
@@ -259,6 +258,9 @@ def _extended(value: Any) -> Any:
         return found
     if isinstance(value, Mapping):
         return dict(value)
+    known = type_of(value)
+    if known is not None:
+        return _ext("value", _packed([repr(known), known.stored(value)]))
     raise TypeMismatch(f"a {type(value).__name__} cannot be sent to another process")
 
 
@@ -331,7 +333,6 @@ _WRITERS: tuple[tuple[type, str, Callable[[Any], bytes]], ...] = (
     (datetime.date, "date", lambda value: value.isoformat().encode()),
     (datetime.time, "time", _moment),
     (datetime.timedelta, "timedelta", _seconds),
-    (uuid.UUID, "uuid", lambda value: value.bytes),
     (expressions.Expression, "expression", _expression),
     (Program, "program", _program_parts),
     (Error, "error", _error),
@@ -428,7 +429,7 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "time": lambda payload: datetime.time.fromisoformat(payload.decode()),
     "datetime": lambda payload: datetime.datetime.fromisoformat(payload.decode()),
     "timedelta": lambda parts: datetime.timedelta(*parts),
-    "uuid": lambda payload: uuid.UUID(bytes=payload),
+    "value": lambda parts: type_from_json({"type": parts[0]}).loaded(parts[1]),
     "integer": lambda payload: int(payload.decode()),
     "expression": _expression_of,
     "error": _error_of,

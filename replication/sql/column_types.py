@@ -13,7 +13,6 @@ from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
 from math import isfinite
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from tidemark.engine import types as t
 from tidemark.engine.base.errors import SchemaInvalid, Unsupported, ValueOutOfRange
@@ -22,7 +21,6 @@ from tidemark.engine.types import ColumnType
 from tidemark.replication.sql.server_types import INTEGER_BITS, ServerType
 from tidemark.replication.sql.tokens import BITS, HEX, MAXVALUE_KIND, NULL, NUMBER, STRING, Literal
 
-UUID_BYTES = 16
 UTF8 = "CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
 _INTEGER_WORDS = {bits: word for word, bits in INTEGER_BITS.items()}
 
@@ -137,7 +135,7 @@ SQL_TYPES: dict[type[ColumnType], SqlType] = {
     t.LongBinary: SqlType(_of_any(ServerType("TINYBLOB")), _octets, _hexadecimal, words="LONGBLOB"),
     t.Uuid: SqlType(
         _of_any(),
-        lambda each: UUID(bytes=_octets(each)) if len(_octets(each)) == UUID_BYTES else UUID(_text(each)),
+        lambda each: t.UUID.loaded(t.UUID.stored(_octets(each) if len(_octets(each)) == t.UUID.width else _text(each))),
         lambda value: _hexadecimal(value.bytes),
         divides=True,
         words="BINARY(16)",
