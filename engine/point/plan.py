@@ -106,7 +106,10 @@ class RowPlan:
 
     def _missing(self, place: Place, kind: ColumnType) -> Any:
         data = var_default(place)
-        return None if data is None else kind.loaded(kind.from_var(data))
+        if data is None:
+            return None
+        stored = kind.from_var(data)
+        return kind.input_value(stored) if kind.object_kind == "JSON" else kind.loaded(stored)
 
     def _keep(self, value: Any) -> int:
         self._kept.append(value)

@@ -14,6 +14,7 @@ from tidemark.engine.jit.objects_kernels import (
     drop,
     finished,
     is_null,
+    is_text,
     left,
     load_8,
     load_16,
@@ -229,12 +230,23 @@ def is_varying(kind):
 
 
 @helper
+def missing_value(plan, column, kind):
+    """Return the value of a row from before a column was added. Of JSON the plan has the text: each row has a document
+    of its own.
+    """
+    value = shared(plan[column + U.UC_MISSING])
+    if kind == U.JSON and is_text(value):
+        return document_of_text(object_of(plan[column + U.UC_DETAIL]), value)
+    return value
+
+
+@helper
 def var_value(plan, column, kind, words, var_at, ordinal, width):
     """Return a value of the var part words[var_at:]; None, or the column's default, if it has none; or no object."""
     header = words[var_at]
     count = (header >> R.VAR_COUNT_SHIFT) & R.VAR_COUNT_MASK
     if ordinal >= count:
-        return shared(plan[column + U.UC_MISSING])
+        return missing_value(plan, column, kind)
     ends = (var_at + 1 + ((header >> R.VAR_KEY_WORDS_SHIFT) & R.VAR_KEY_WORDS_MASK)) << 3
     end = load_32(words, ends + 4 * ordinal)
     if end & R.VAR_NULL_BIT:
@@ -284,7 +296,7 @@ def fill_row(row, plan, fixed, at, words, var_at):
             else:
                 value = value_of(plan, column, kind, fixed, (at << 3) + where, size)
         elif var_at < 0:
-            value = shared(plan[column + U.UC_MISSING])
+            value = missing_value(plan, column, kind)
         elif part == U.PART_VAR:
             value = var_value(plan, column, kind, words, var_at, where, size)
         else:

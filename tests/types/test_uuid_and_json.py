@@ -344,6 +344,31 @@ def test_a_document_of_the_caller_may_change_later() -> None:
         assert [row.doc for row in table.scan()] == [{"a": [1]}, {"a": [1]}]
 
 
+def test_rows_from_before_a_column_have_documents_of_their_own() -> None:
+    """Story: each `get` of a row from before the column was added gave one dict, the default in the plan. A program
+    that changed it saw its change in every other such row.
+    """
+    with opened() as db:
+        table = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+        table.insert_many([(number, number) for number in range(9)])
+        for name, document in (("doc", {"a": [1]}), ("text", "a text"), ("none", None)):
+            db.add_column("t", tm.Column(name, tm.JSON, nullable=document is None, default=document))
+        db.create_index("t", "by_n", ["n"])
+        right = ({"a": [1]}, "a text", None)
+        with db.transaction() as txn, db.snapshot() as snapshot:
+            ways: list[Callable[[], Any]] = [
+                *(lambda: table.get(3), lambda: txn.get("t", 3), lambda: txn.get("t", 4, "exclusive")),
+                *(lambda: next(iter(table.scan())), lambda: next(iter(table.scan(where=tm.col("n") == 5)))),
+                *(lambda: next(iter(table.scan(index="by_n", limit=1))), lambda: snapshot["t"].get(3)),
+                lambda: table.to_numpy()[0].item(),
+            ]
+            for _ in range(2):
+                for way in ways:
+                    found = tuple(way())
+                    assert found[2:] == right
+                    found[2]["a"].append(7)
+
+
 # --- conditions, indexes, groups ------------------------------------------------------------------
 @pytest.mark.parametrize("storage", ["memory", "disk"])
 def test_conditions_are_those_of_python(storage: str) -> None:
