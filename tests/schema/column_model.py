@@ -68,7 +68,7 @@ GROUPS: dict[str, list[tuple[Any, Value]]] = {
         (tm.Decimal(30, 10), lambda rng: decimal_of(rng, 30, 10)),
         (tm.Char(4), lambda rng: rng.choice(["", "abcd", "漢字", "é"])),
         (tm.Binary(16), lambda rng: rng.randbytes(16)),
-        (tm.UUID, lambda rng: uuid.UUID(bytes=rng.randbytes(rng.randrange(17)).ljust(16, b"\0"))),
+        (tm.UUID, lambda rng: uuid.UUID(bytes=rng.randbytes(16))),
     ],
     "5": [(tm.Binary(5), lambda rng: rng.randbytes(5)), (tm.Binary(7), lambda rng: rng.randbytes(7))],
     "var": [
