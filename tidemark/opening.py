@@ -62,9 +62,8 @@ def open(
         progress: Called with (done, in all, unit) by one thread at a time: the rows of the local checkpoint while they
             are loaded, the "bytes of log" every 16 MiB while the log is read, and the indexes as they are built. An
             exception it raises ends the opening.
-        options: Those of `tidemark.Options`, and the replication options of a store
-            (`replication/settings/options.py`). With `server_id` and `log_bin` the store logs its changes in MySQL's
-            format.
+        options: Those of `tidemark.Options`, and the replication options of a store, which docs/replication.md lists.
+            With `server_id` and `log_bin` the store logs its changes in MySQL's format.
 
     Returns:
         A `Database`, or a `ReadOnlyDatabase` with `read_only`.

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import Rejected, Unsupported
+from tidemark.engine.base.errors import Rejected
+from tidemark.engine.base.extras import needed
 
 SUFFIXES = (".svg", ".png")
 CLASS_NAMES = ("wholly free", "any row", "small rows", "full")
@@ -57,12 +58,10 @@ def draw_space(report: dict[str, Any], path: Path) -> None:
 
 def _figure(width: float, height: float, suffix: str) -> Any:
     """Return an empty figure, whose sides are in inches, for a kind of file. Raises: Unsupported without matplotlib."""
-    try:
+    with needed("pictures need matplotlib", "plot"):
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.backends.backend_svg import FigureCanvasSVG
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise Unsupported("pictures need matplotlib; install tidemark[plot]") from error
     figure = Figure(figsize=(width, height), layout="constrained")
     (FigureCanvasSVG if suffix == ".svg" else FigureCanvasAgg)(figure)
     return figure

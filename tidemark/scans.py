@@ -173,6 +173,8 @@ class ScanForms(ABC):
     def to_pandas(self) -> Any:
         """Return all rows as a pandas DataFrame.
 
+        Raises: Unsupported if pandas is not installed.
+
         Examples:
             >>> int(db["item"].scan(["stock"]).to_pandas().stock.sum())
             15
@@ -182,7 +184,7 @@ class ScanForms(ABC):
     def to_polars(self) -> Any:
         """Return all rows as a polars DataFrame.
 
-        Raises: ImportError if polars is not installed.
+        Raises: Unsupported if polars is not installed.
 
         Examples:
             >>> db["item"].scan(["stock"]).to_polars()["stock"].sum()

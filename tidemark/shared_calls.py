@@ -324,7 +324,7 @@ class StoreReads(TableLookup[TableHandle], Closable):
         Args:
             channels: Names of the channels that apply here.
             peer: The other side of a pair.
-            options: Those of `replication/settings/options.py`, in place of the options of this store.
+            options: Those that docs/replication.md lists, in place of the options of this store.
 
         Returns:
             A report. `is_sound` is False if `problems` has anything.

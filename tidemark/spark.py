@@ -1,6 +1,7 @@
 """Spark and the store: sessions, tables as DataFrames, bulk work on many cores (docs/spark.md).
 
-`import tidemark.spark` needs no Spark. The calls need it (`pip install 'tidemark[spark]'`) and report what is missing.
+`import tidemark.spark` needs no Spark. The calls need it (`pip install '.[spark]'` in a checkout) and report what
+is missing.
 """
 
 from __future__ import annotations

@@ -252,7 +252,7 @@ class TableReads(ABC):
         The table is read when the frame is collected, each time as `dataset` says. polars judges the rows that are
         found again: results are those of the same query over `to_polars().lazy()`.
 
-        Raises: as `scan`; ImportError if polars is not installed.
+        Raises: as `scan`; Unsupported if polars is not installed.
 
         Examples:
             >>> import polars as pl

@@ -2,7 +2,7 @@
 
     python docs/examples/feature_store.py [FOLDER]
 
-Spark and Java are needed: in a checkout, pip install ".[spark,java]". Spark's warnings go to standard error.
+Spark and Java are needed: in a checkout, pip install '.[spark,java]'. Spark's warnings go to standard error.
 """
 
 import sys

@@ -2,7 +2,7 @@
 
     python docs/examples/sensor_data.py [--readings 2000000]
 
-docs/tutorials/sensor-data.md explains it step by step. DuckDB and NumPy are needed: pip install duckdb numpy.
+docs/tutorials/sensor-data.md explains it step by step. DuckDB is needed: in a checkout, pip install '.[duckdb]'.
 """
 
 import argparse

@@ -1,4 +1,5 @@
-"""What MkDocs does here beside `mkdocs.yml`: lists and docstrings are read as this project writes them.
+"""What MkDocs does here beside `mkdocs.yml`: lists and docstrings are read as this project writes them, the home page
+begins as the README does, links that are names of files become titles, and the search puts guides before internals.
 
 Docstrings are taken from the sources. Public names are asked of the modules, which are imported.
 """
@@ -9,12 +10,14 @@ import copy
 import importlib
 import inspect
 import logging
+import posixpath
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import griffe
+from mkdocs.structure.files import File
 
 ROOT = Path(__file__).parents[2]
 # A warning of this logger fails a strict build.
@@ -50,13 +53,16 @@ KEPT: dict[str, set[str]] = {
 
 # Classes with calls that are made from others (`tidemark/derived.py`), each after those that its calls are made from.
 DERIVED = (
-    *("session.Transaction", "handles.TableHandle", "snapshot.SnapshotTable", "typed_rows.TypedTable"),
+    *("session.TransactionReads", "database.Database", "session.Transaction"),
+    *("handles.TableHandle", "snapshot.SnapshotTable", "typed_rows.TypedTable"),
     *("remote.database.RemoteDatabase", "remote.table.RemoteTable", "remote.transaction.RemoteTransaction"),
     *("remote.snapshot.RemoteSnapshot", "remote.snapshot.RemoteSnapshotTable"),
     *("remote.scan.RemoteScan", "aio.Database", "aio.Table", "aio.Transaction", "aio.Scan", "aio.Snapshot"),
     "aio.SnapshotTable",
 )
 ORIGINS = {
+    "SchemaCalls": "schema_calls.SchemaCalls",
+    "LoadCalls": "load_calls.LoadCalls",
     "Database": "database.Database",
     "TableHandle": "handles.TableHandle",
     "TableReads": "table_reads.TableReads",
@@ -73,6 +79,34 @@ EXAMPLES_NOTE = """\
 In the examples `tm` is `tidemark`, and `db` is an open store. Its table `item` has the columns `id` (the key), `name`
 and `stock`, and the rows `(1, "pen", 10)`, `(2, "cup", 5)` and `(3, "bag", 0)`.
 """
+# Pages made of the files at the top of a checkout.
+TOP_PAGES = {
+    "project/changelog.md": "CHANGELOG.md",
+    "project/contributing.md": "CONTRIBUTING.md",
+    "project/security.md": "SECURITY.md",
+}
+# How much a hit counts in the search, by the beginning of a page's path; a page in none of them counts 1.
+BOOSTS = {
+    "expected.md": 4.0,
+    "start/": 3.0,
+    "backup.md": 3.0,
+    "compatibility.md": 3.0,
+    "guide.md": 2.0,
+    "tutorials/": 1.5,
+    "adr/": 0.02,
+    "findings/": 0.02,
+    "internals/": 0.05,
+    "format.md": 0.1,
+    "faults.md": 0.02,
+    "reliability.md": 0.02,
+    "tests.md": 0.02,
+    "style.md": 0.02,
+    "project/": 0.2,
+    "errors.md": 0.3,
+}
+# A link to a page whose text is the name of its file.
+FILE_LINK = re.compile(r"\[`?[\w./-]+\.md`?\]\(([\w./-]+\.md)(#[^)\s]*)?\)")
+TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 FENCE = re.compile(r" *(```+|~~~+)")
 ITEM = re.compile(r" *([-*+]|\d+[.)]) +(?=\S)")
 
@@ -90,11 +124,54 @@ NAME_OR_WORD = re.compile(r"(?<![\w`.\[])[A-Z][a-z]\w+(?![\w`(])")
 DOCUMENT = re.compile(r"`?docs/([\w/-]+)\.md`?")
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
+def on_files(files: Any, config: Any, **_: Any) -> Any:
+    """Add the pages that are made of files at the top of a checkout."""
+    for page, source in TOP_PAGES.items():
+        text = at_site((ROOT / source).read_text(encoding="utf-8"), "../", "")
+        files.append(File.generated(config, page, content=text))
+    return files
+
+
+def at_site(text: str, docs: str, project: str) -> str:
+    """Links of a file at the top of a checkout as a page has them. docs: leads from the page to `docs`, project: to
+    `project`.
+    """
+    text = text.replace("](docs/", f"]({docs}")
+    for page, source in TOP_PAGES.items():
+        text = text.replace(f"]({source})", f"]({project}{page.removeprefix('project/')})")
+    return re.sub(r"\[(LICENSE)\]\(LICENSE\)", r"\1", text)
+
+
+def opening() -> str:
+    """What the home page has of the README: all after its title."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n")[2]
+    return at_site(text, "", "project/")
+
+
+def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:
+    """Complete a page: the opening of the home page, titles in links, its weight in the search, indented lists."""
+    path = page.file.src_uri
+    markdown = HOST_NOTE.sub(lambda _: opening() if path == "README.md" else EXAMPLES_NOTE, markdown)
+
+    def titled(match: re.Match[str]) -> str:
+        target = files.get_file_from_path(posixpath.normpath(posixpath.join(posixpath.dirname(path), match[1])))
+        return f"[{title(target.content_string, match[1])}]({match[1]}{match[2] or ''})" if target else match[0]
+
+    boost = next((weight for start, weight in BOOSTS.items() if path.startswith(start)), 1.0)
+    page.meta.setdefault("search", {"boost": boost})
+    return indented(FILE_LINK.sub(titled, markdown))
+
+
+def title(text: str, otherwise: str) -> str:
+    """The title of a page."""
+    found = TITLE.search(text)
+    return found[1] if found else otherwise
+
+
+def indented(markdown: str) -> str:
     """Indent what belongs to an item of a list by four for each level, as Python-Markdown wants it. In the pages it is
     indented as far as the item's text, which is enough for Git hosts.
     """
-    markdown = HOST_NOTE.sub(EXAMPLES_NOTE, markdown)
     lines: list[str] = []
     columns: list[int] = []  # of the open items: where their text begins
     fence = ""
@@ -154,10 +231,10 @@ class Docstrings(griffe.Extension):
             calls = getattr(importlib.import_module(f"tidemark.{module}"), kind)
             for name, member in list(pkg[path].members.items()):
                 if member.is_attribute and (found := MADE.match(str(member.value))):
-                    member = made_call(pkg[ORIGINS[found[1]]].all_members[name], getattr(calls, name))
+                    member = made_call(pkg[ORIGINS[found[1]]].all_members[name], getattr(calls, name), pkg.docstring)
                     pkg[path].set_member(name, member)
                 elif member.is_function and not member.has_docstring and name[0] != "_":
-                    member.docstring = griffe.Docstring(inspect.getdoc(getattr(calls, name)) or "", parent=member)
+                    member.docstring = docstring_of(getattr(calls, name), member, pkg.docstring)
         public = {name: pkg[name] for name in public_names("tidemark")}
         names = {item.canonical_path: name for name, item in public.items()}
         links = {name: f"tidemark.{name}" for name in public}
@@ -185,13 +262,19 @@ class Docstrings(griffe.Extension):
                 self._rewrite(item, names, links)
 
 
-def made_call(origin: griffe.Object | griffe.Alias, call: Any) -> griffe.Object | griffe.Alias:
+def docstring_of(call: Any, parent: Any, like: Any) -> griffe.Docstring:
+    """The docstring that a call has in Python. like: one that was read from the sources, and says how it is parsed."""
+    text = inspect.getdoc(call) or ""
+    return griffe.Docstring(text, parent=parent, parser=like.parser, parser_options=like.parser_options)
+
+
+def made_call(origin: griffe.Object | griffe.Alias, call: Any, like: Any) -> griffe.Object | griffe.Alias:
     """Return a call that is made from another one: it has the parameters and the docstring that it has in Python."""
     made = copy.copy(origin.final_target if origin.is_alias else origin)
     known = {each.name: each for each in made.parameters}
     table = griffe.Parameter("table", annotation="str", kind=griffe.ParameterKind.positional_only)
     made.parameters = griffe.Parameters(*[known.get(name, table) for name in inspect.signature(call).parameters])
-    made.docstring = griffe.Docstring(inspect.getdoc(call) or "", parent=made)
+    made.docstring = docstring_of(call, made, like)
     return made
 
 
@@ -245,13 +328,17 @@ def with_links(text: str, owner: str, local: set[str], links: Mapping[str, str])
         target = links.get(match[0])
         return f"[`{match[0]}`][{target}]" if target and match[0] not in local else match[0]
 
+    def of_document(match: re.Match[str]) -> str:
+        source = ROOT / "docs" / f"{match[1]}.md"
+        return f"[{title(source.read_text(encoding='utf-8'), match[1])}](../{match[1]}.md)"
+
     paragraphs = text.split("\n\n")
 
     def linked(text: str, name: re.Pattern[str]) -> str:
         parts = re.split(r"(`[^`]*`)", text)
         parts[::2] = [name.sub(of_word, part) for part in parts[::2]]
         parts[1::2] = [CODE.sub(of_code, part) for part in parts[1::2]]
-        return DOCUMENT.sub(r"[\1.md](../\1.md)", "".join(parts))
+        return DOCUMENT.sub(of_document, "".join(parts))
 
     for at, paragraph in enumerate(paragraphs):
         if SECTION.match(paragraph):

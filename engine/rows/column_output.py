@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from tidemark.engine.base.column_buffers import NO_BYTES, build_variable
 from tidemark.engine.base.errors import LimitExceeded, PageDamaged, SchemaInvalid
+from tidemark.engine.base.extras import needed
 from tidemark.engine.base.words_layout import WORD_BYTES, words_for
 from tidemark.engine.rows import columns_kernels as fixed_kernels
 from tidemark.engine.rows import disk_columns_kernels as disk_kernels
@@ -298,9 +299,13 @@ def to_pandas(table: pa.Table | pa.RecordBatch) -> Any:
     """Return a pandas DataFrame. Columns of integers, floats and Bool that are nullable have the nullable types of
     pandas (Int64, Float32, boolean), whether or not they have a NULL: NumPy's have no NULL, and floats round integers.
     All others have the types that Arrow chooses; NULL is pandas' missing value there.
+
+    Raises: Unsupported if pandas is not installed.
     """
-    import pandas as pd
     import pyarrow as pa
+
+    with needed("to_pandas() needs pandas", "pandas"):
+        import pandas as pd
 
     if not any(_is_number(field.type) and field.nullable for field in table.schema):
         return table.to_pandas()
@@ -331,8 +336,9 @@ def _pandas_name(kind: pa.DataType) -> str:
 
 
 def to_polars(table: pa.Table | pa.RecordBatch) -> Any:
-    """Return a polars DataFrame."""
-    import polars
+    """Return a polars DataFrame. Raises: Unsupported if polars is not installed."""
+    with needed("to_polars() and scan_polars() need polars", "polars"):
+        import polars
 
     return polars.from_arrow(table)
 

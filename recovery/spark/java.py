@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from importlib.metadata import version as installed_version
 
 from tidemark.engine.base.errors import Unsupported
+from tidemark.engine.base.extras import advice
 from tidemark.engine.files.directory import find_program, scratch_program
 
 JAVA_MIN = 17
@@ -28,7 +29,7 @@ for each do
 done
 exec {java} "$@"
 """
-_REMEDY = "install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headless), or: pip install 'tidemark[java]'"
+_REMEDY = f"install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headless), or: {advice('java')}"
 
 
 def java_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:

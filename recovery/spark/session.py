@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import Rejected, Unsupported
+from tidemark.engine.base.extras import advice
 from tidemark.recovery.spark.java import java_variables
 from tidemark.recovery.spark.options import option_map
 
@@ -110,7 +111,7 @@ def _check_same(running: SparkSession, settings: Mapping[str, Setting]) -> None:
 def check_installed() -> None:
     """Raise Unsupported if pyspark is not installed."""
     if importlib.util.find_spec("pyspark") is None:
-        raise Unsupported("Spark is not installed; pip install 'tidemark[spark]'")
+        raise Unsupported(f"Spark is not installed; {advice('spark')}")
 
 
 @contextmanager

@@ -21,6 +21,7 @@ from tidemark.engine.base.errors import (
     PositionLost,
     Unsupported,
 )
+from tidemark.engine.base.extras import needed
 from tidemark.replication.ingest import result_rows_layout as r
 from tidemark.replication.ingest.address import Address
 
@@ -48,14 +49,9 @@ class TableChanged(PeerError):
 
 def libraries() -> tuple[Any, Any]:
     """Return (pymysql, pymysqlreplication). Raises: Unsupported without them."""
-    try:
+    with needed("a MySQL server is read through the package mysql-replication", "mysql"):
         import pymysql
         import pymysqlreplication
-    except ModuleNotFoundError as error:
-        raise Unsupported(
-            f"a MySQL server is read through the package mysql-replication ({error.name} is missing);"
-            " install tidemark[mysql]"
-        ) from error
     return pymysql, pymysqlreplication
 
 

@@ -1,4 +1,4 @@
-"""`serve` and `replicate` as processes, and the README's section on replication exactly as written."""
+"""`serve` and `replicate` as processes, and the tutorial of two sites exactly as written."""
 
 from __future__ import annotations
 
@@ -120,12 +120,12 @@ def test_wrong_usage_is_one_line_with_what_to_do(line, code, said, tmp_path: Pat
     assert len(lines) == 1 and said in lines[0]
 
 
-def test_section_of_the_readme_on_replication_runs(tmp_path: Path):
-    text = (ROOT / "README.md").read_text(encoding="utf-8").split("### Replication\n")[1]
+def test_tutorial_of_two_sites_runs(tmp_path: Path):
+    text = (ROOT / "docs" / "tutorials" / "two-sites.md").read_text(encoding="utf-8")
     code = text.split("```python\n")[1].split("```")[0]
     shell = text.split("```sh\n")[1].split("```")[0].replace("tidemark ", "run ").replace("7306", "0")
     check_runs([sys.executable, "-c", code], tmp_path)
-    # The commands of the README, with a free port, which the first one prints.
+    # Its commands, with a free port, which the first one prints.
     secret, serve, replicate = (line.removeprefix("run ") for line in shell.splitlines() if line.startswith("run "))
     # No shell function: its process is killed.
     tidemark = f"'{sys.executable}' -c 'from tidemark.cli import main; main()'"

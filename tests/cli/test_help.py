@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from tests.cli.support import ROOT, run
 from tidemark.cli.commands import COMMANDS, commands
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "reference" / "command-line.md").read_text(encoding="utf-8")
 # Programs for every command, and for mistakes in options, in one process that says what it has imported.
 STARTS = """
 import sys
@@ -60,8 +60,8 @@ def test_help_of_a_command_has_an_example_that_it_would_take(name: str) -> None:
         assert command.name in (name.split()[-1], "make") or isinstance(LEAVES[name], click.Group), line
 
 
-def test_table_of_the_readme_has_every_command() -> None:
-    _, _, table = README.partition("\n| command | does |")
+def test_table_of_its_page_has_every_command() -> None:
+    _, _, table = PAGE.partition("\n| command | does |")
     named = {each for line in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for each in re.findall(r"`(\w+)", line)}
     assert named >= set(COMMANDS)
 

@@ -70,6 +70,26 @@ def test_first_store_survives_its_kill(tmp_path: Path) -> None:
         run(tmp_path, "-c", "from tidemark.cli import main; main()", *command.split())
 
 
+def test_migration_is_one_program(tmp_path: Path) -> None:
+    """Story: the page called `db.run(work, 100)` for `work(txn, 100)`, and no test ran it."""
+    run_program(tmp_path, *blocks("migration.md"))
+
+
+def test_what_people_expect_is_one_program(tmp_path: Path) -> None:
+    run_program(tmp_path, *blocks("expected.md"))
+
+
+def test_clients_as_their_page_uses_them(tmp_path: Path) -> None:
+    run_program(tmp_path, *blocks("clients.md"))
+
+
+def test_web_workers_lose_no_visit(tmp_path: Path) -> None:
+    for name, block in zip(("store.py", "app.py", "visits.py"), blocks("tutorials/web-workers.md"), strict=True):
+        (tmp_path / name).write_text(block, encoding="utf-8")
+    run(tmp_path, "-c", "from tidemark.cli import main; main()", "secret", "web-secret")
+    assert run(tmp_path, "visits.py") == "visits: 200\n"
+
+
 def test_sensor_data_is_one_program(tmp_path: Path) -> None:
     program = "\n".join(blocks("tutorials/sensor-data.md"))
     for size, smaller in (("2_000_000", "20_000"), ("1_800_000", "18_000"), ("SENSORS = 2_000", "SENSORS = 20")):
@@ -85,6 +105,11 @@ def test_back_to_ten_minutes_ago_is_one_program(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_spark_tutorial_is_one_program(tmp_path: Path) -> None:
     run_program(tmp_path, *blocks("tutorials/spark.md"))
+
+
+def test_loads_as_their_page_uses_them(tmp_path: Path) -> None:
+    run_program(tmp_path, blocks("load.md")[0])
+    assert list((tmp_path / "readings-archive" / "archive").iterdir())
 
 
 @pytest.mark.parametrize("number", [0, 1], ids=["one way", "two active sites"])

@@ -118,7 +118,7 @@ def test_view_of_a_store_says_what_it_counts(tmp_path: Path) -> None:
 
 def test_missing_library_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    with open_memory() as db, pytest.raises(tm.Unsupported, match=re.escape('pip install "tidemark[metrics]"')):
+    with open_memory() as db, pytest.raises(tm.Unsupported, match=re.escape("pip install '.[metrics]'")):
         tm.metrics(db)
 
 

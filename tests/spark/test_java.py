@@ -12,7 +12,7 @@ import tidemark as tm
 from tidemark.recovery.spark import java, session
 from tidemark.recovery.spark.failures import error_in
 
-pytest.importorskip("pyspark", reason="Spark is not installed; pip install 'tidemark[spark]'")
+pytest.importorskip("pyspark", reason="Spark is not installed; pip install '.[spark]'")
 
 
 def made(folder: Path, version: str, said: str = 'openjdk version "{}" 2026-01-01') -> str:
@@ -73,7 +73,7 @@ def test_bundled_java_is_started_without_the_module_it_has_not(tmp_path: Path, m
 @pytest.mark.usefixtures("newest")
 def test_no_java_that_will_do_is_one_error_with_both_remedies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     without_bundle(monkeypatch)
-    with pytest.raises(tm.Unsupported, match=r"and there is none; install Java 17 or 21 .*pip install 'tidemark"):
+    with pytest.raises(tm.Unsupported, match=r"and there is none; install Java 17 or 21 .*pip install '.\[java\]'"):
         java.java_variables({})
     with pytest.raises(tm.Unsupported, match=r"Java 17 to 23; .*java is Java 25; "):
         java.java_variables({"java": made(tmp_path / "new", "25.0.1")})
@@ -82,7 +82,7 @@ def test_no_java_that_will_do_is_one_error_with_both_remedies(tmp_path: Path, mo
 def test_spark_that_is_not_installed_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(tm.Unsupported, match=r"pip install 'tidemark\[spark\]'"):
+    with pytest.raises(tm.Unsupported, match=r"pip install '.\[spark\]'"):
         session.session()
 
 

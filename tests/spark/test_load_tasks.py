@@ -15,9 +15,7 @@ import tidemark as tm
 from tests.spark.support import SMALL, rows_of
 from tidemark.recovery.load import LoadJob, abort
 
-load = pytest.importorskip(
-    "tidemark.recovery.spark.load", reason="Spark is not installed; pip install 'tidemark[spark]'"
-)
+load = pytest.importorskip("tidemark.recovery.spark.load", reason="Spark is not installed; pip install '.[spark]'")
 COLUMNS = [tm.Column("id", tm.Int64), tm.Column("n", tm.VarChar(20)), tm.Column("k", tm.UInt64, nullable=True)]
 Work = Callable[[str], str]
 

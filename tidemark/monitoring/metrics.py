@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple, Protocol
 
-from tidemark.engine.base.errors import Unsupported
+from tidemark.engine.base.extras import needed
 from tidemark.engine.schema.names import is_system_table
 from tidemark.replication.settings.conflict_function import FUNCTIONS
 from tidemark.replication.settings.status import BY_NAME, shown_name
@@ -137,11 +137,9 @@ METRICS = (
 
 def library() -> Any:
     """Return `prometheus_client`. Raises: Unsupported if it is not installed."""
-    try:
+    with needed("metrics need prometheus-client", "metrics"):
         import prometheus_client
         import prometheus_client.core
-    except ModuleNotFoundError as error:
-        raise Unsupported('metrics need prometheus-client; pip install "tidemark[metrics]"') from error
     return prometheus_client
 
 

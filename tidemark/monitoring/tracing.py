@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tidemark.engine.base.errors import Unsupported
+from tidemark.engine.base.extras import needed
 from tidemark.engine.base.watch import Tracer
 
 
@@ -27,10 +27,8 @@ def opentelemetry_tracer(provider: Any = None) -> Tracer:
         ...     item = store.create_table("item", [tm.Column("id", tm.Int64)], "id")
         ...     item.insert((1,))
     """
-    try:
+    with needed("spans need opentelemetry-api", "tracing"):
         from opentelemetry import trace
-    except ModuleNotFoundError as error:
-        raise Unsupported('spans need opentelemetry-api; pip install "tidemark[tracing]"') from error
     tracer = trace.get_tracer("tidemark", tracer_provider=provider)
 
     def traced(name: str, start_us: int, end_us: int, attributes: dict[str, Any]) -> None:

@@ -31,10 +31,9 @@ _CLOSED: dict[Any, tuple[str, str]] = {
 
 
 def scan(source: Source) -> pl.LazyFrame:
-    """Return a LazyFrame that reads the source each time it is collected. Raises: ImportError."""
-    from polars.io.plugins import register_io_source
-
+    """Return a LazyFrame that reads the source each time it is collected. Raises: Unsupported without polars."""
     schema = to_polars(source.schema.empty_table()).schema
+    from polars.io.plugins import register_io_source
 
     def read(
         with_columns: list[str] | None, predicate: pl.Expr | None, n_rows: int | None, batch_size: int | None

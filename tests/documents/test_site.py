@@ -1,0 +1,61 @@
+"""What the search of the site finds first, judged by headings and weights: the search itself runs in a browser.
+
+A heading counts a thousand times as much as text there, and a page's weight (`docs/site/hooks.py`, `BOOSTS`) multiplies
+both.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.documents.test_docstrings import assigned
+
+DOCS = Path(__file__).parents[2] / "docs"
+BOOSTS: dict[str, float] = ast.literal_eval(assigned("BOOSTS"))
+# What a newcomer types, and the pages that answer it: one of them is first.
+SEARCHES = {
+    "install": ("start/install.md",),
+    "group by": ("expected.md",),
+    "join": ("expected.md",),
+    "foreign key": ("expected.md",),
+    "TTL": ("expected.md",),
+    "read only": ("expected.md",),
+    "backup": ("backup.md",),
+    "async": ("expected.md", "guide.md"),
+    "decimal": ("expected.md",),
+    "compatibility": ("compatibility.md",),
+}
+STOP_WORDS = {"by", "only"}
+
+
+def boost(page: str) -> float:
+    """The weight of a page, as the hook gives it."""
+    return next((weight for start, weight in BOOSTS.items() if page.startswith(start)), 1.0)
+
+
+def score(page: str, words: list[str]) -> float:
+    """The weight of a page times the best share of these words in one of its headings."""
+    prose = re.sub(r"^```.*?^```", "", (DOCS / page).read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    best = 0.0
+    for heading in re.findall(r"^#+ (.+)$", prose, re.MULTILINE):
+        found = re.findall(r"\w+", heading.lower())
+        hits = sum(any(each.startswith(word) for each in found) for word in words)
+        best = max(best, hits / len(found) if found else 0.0)
+    return best * boost(page)
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_search_finds_the_page_that_answers_it_first(search: str) -> None:
+    """Story: "install" led to a record of a decision, "join" to node groups, and "TTL" to nothing."""
+    words = [word.lower() for word in search.split() if word not in STOP_WORDS]
+    pages = [str(path.relative_to(DOCS)) for path in sorted(DOCS.rglob("*.md"))]
+    first = max(pages, key=lambda page: score(page, words))
+    assert first in SEARCHES[search]
+
+
+def test_weights_are_of_pages_that_exist() -> None:
+    assert [start for start in BOOSTS if not (DOCS / start).exists()] == []
