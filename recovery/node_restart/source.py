@@ -36,6 +36,7 @@ from tidemark.recovery.node_restart.messages import (
     Slice,
     TablespaceShape,
     Welcome,
+    size_words,
 )
 from tidemark.recovery.system_restart.replay import schema_changes
 
@@ -301,7 +302,7 @@ class Source:
         if not self._deletes.left:
             self._deletes = None
         if words.size:
-            self._unanswered_words += message.size_words
+            self._unanswered_words += size_words(message)
             self.progress.deletes += words.size // DELETED_WORDS
             self.progress.bytes += words.nbytes
             insort_right(self._queue, message, key=order_of)
@@ -345,7 +346,7 @@ class Source:
 
     def _counted(self, made: Slice) -> Slice:
         self._position = made.stop
-        self._unanswered_words += made.size_words
+        self._unanswered_words += size_words(made)
         self.progress.rows += made.rows
         self.progress.bytes += made.words.nbytes
         pages = self._pages(self._fragment(made.place))
