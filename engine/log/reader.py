@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -108,7 +108,8 @@ class LogReader(RingReader):
         """Return the intact group of this LSN and sequence, or None. Raises: VersionTooNew, VersionTooOld."""
         head = self._read(lsn, GROUP_ALIGN_BYTES)
         header = header_of(head, GROUP)
-        if not self._is_ours(head, header) or int(header["sequence"]) != sequence or int(header["lsn"]) != lsn:
+        is_ours = int(header["kind"]) == KIND_GROUP and store_of(head) == self._store
+        if not is_ours or int(header["sequence"]) != sequence or int(header["lsn"]) != lsn:
             return None
         size = int(header["words"])
         if size < GROUP_ALIGN_WORDS or size % GROUP_ALIGN_WORDS or size * 8 > self._geometry.capacity_bytes:
@@ -119,9 +120,6 @@ class LogReader(RingReader):
             return None
         check_version(words, self._geometry.name(self._geometry.pieces(lsn, 8)[0][0]))
         return described(words)
-
-    def _is_ours(self, words: Words, header: Any) -> bool:
-        return int(header["kind"]) == KIND_GROUP and store_of(words) == self._store
 
     def _read(self, lsn: int, size: int) -> Words:
         words = np.zeros(size // 8, dtype=np.int64)

@@ -236,7 +236,8 @@ class Loader:
 
     def _load_data(self, fragment: int, control: Control, place: tuple[int, int]) -> Loaded:
         name = data_name(control.lcp_id, *place)
-        self._store.arena.set_word(fragment, F_LCP_HAS_VAR, int(self._has_var(control, place[0])))
+        definition = next(each for each in control.tables if each.table_id == place[0])
+        self._store.arena.set_word(fragment, F_LCP_HAS_VAR, int(compute_layout(definition).has_var))
         self._store.tables.by_id[place[0]].reserve_index(fragment, control.fragments[place][0])
         load = FragmentLoad(self._store.mem, fragment)
         for block in read_blocks(self._files, name, self._identity, control.lcp_id, *place):
@@ -248,12 +249,6 @@ class Loader:
             load.finish()
         check_counts(name, (load.rows, block.blocks, block.size_bytes), control.fragments[place])
         return Loaded(load.rows, block.size_bytes)
-
-    @staticmethod
-    def _has_var(control: Control, table_id: int) -> bool:
-        """Whether a checkpoint's entries of a table have a var part, by the definition in its control file."""
-        definition = next(each for each in control.tables if each.table_id == table_id)
-        return compute_layout(definition).has_var
 
     def _load_copies(self, control: Control) -> Loaded:
         """Load old rows copied by commits: entries of all tables in one file."""

@@ -176,10 +176,6 @@ class TaskReader(RangeReader):
         return found
 
 
-def _run_here(tasks: Sequence[Task]) -> Iterable[Report]:
-    return map(digest_fragment, tasks)
-
-
 def diff_files(
     a: Any,
     b: Any,
@@ -187,7 +183,7 @@ def diff_files(
     *,
     numbers: tuple[int | None, int | None] = (None, None),
     limit: int | None = 1_000,
-    run: Run = _run_here,
+    run: Run = lambda tasks: map(digest_fragment, tasks),
 ) -> Report:
     """Compare two copies in files, fragment by fragment in tasks; the report is that of `tm.diff`.
 
