@@ -71,14 +71,12 @@ class PartitionChange:
     gone: int  # handle of the fragment the table loses; 0: none
 
 
+@dataclass(slots=True, eq=False)
 class DroppedFragment:
     """The fragment of a dropped partition, kept until no reader uses it."""
 
-    __slots__ = ("fragment", "table")
-
-    def __init__(self, table: Table, fragment: int) -> None:
-        self.table = table
-        self.fragment = fragment
+    table: Table
+    fragment: int
 
     def drop(self) -> None:
         """Free all its memory, after the index entries of its rows."""

@@ -128,7 +128,12 @@ def planned_tasks(plan: Plan, parallel: int) -> list[dict[str, Any]]:
         for group in segments
     ]
     pieces = [
-        (f"{names[table].name}/{fragment}", names[table].has_disk, levels[0].rows, sum(each.size_bytes for each in levels))
+        (
+            f"{names[table].name}/{fragment}",
+            names[table].has_disk,
+            levels[0].rows,
+            sum(each.size_bytes for each in levels),
+        )
         for (table, fragment), levels in manifest.levels.items()
     ]
     native = [each for each in pieces if each[1]]

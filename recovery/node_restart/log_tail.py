@@ -79,11 +79,6 @@ class LogTail:
         """Bytes of the log that are still to be read."""
         return self._log.head_lsn - self._lsn
 
-    @property
-    def is_full(self) -> bool:
-        """Whether transactions need the room more than the joiner does."""
-        return is_full(self._log)
-
     def close(self) -> None:
         """Release the log, which may then be cut."""
         with self._latch:

@@ -23,7 +23,7 @@ from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
 from tidemark.engine.store.node_copy import ChangeScan, items_of
 from tidemark.engine.store.node_copy_layout import DELETED_WORDS, ROWID_END
 from tidemark.recovery.node_restart.disk_slice import with_disk_parts
-from tidemark.recovery.node_restart.log_tail import DeleteTail, LogTail, why_incomplete
+from tidemark.recovery.node_restart.log_tail import DeleteTail, LogTail, is_full, why_incomplete
 from tidemark.recovery.node_restart.messages import (
     DELETE_LOG,
     REPLAY_LOG,
@@ -268,7 +268,7 @@ class Source:
         """Take a group of the kept log. Near its end the stream takes over, and the log is no longer needed."""
         assert self._tail is not None
         if self.registered is None:
-            if self._tail.is_full:
+            if is_full(self._store.log):
                 self.close()
                 self._unanswered_words = 0
                 self._queue.clear()

@@ -129,7 +129,7 @@ class Loader:
         # The one checkpoint for all tables with disk columns: their pages are undone to one point.
         self.disk_control: Control | None = None
 
-    def prepare(self) -> None:
+    def _prepare(self) -> None:
         """Split the arena's free pages between the threads and give each its fragments."""
         if self.parts > 1 and not self._store.arena.split_pool():
             self.parts = 1
@@ -150,7 +150,7 @@ class Loader:
         self._store.arena.join_pools()
 
     # --- which checkpoint ------------------------------------------------------------------------
-    def choose(self) -> None:
+    def _choose(self) -> None:
         """Choose the checkpoint for each fragment. Raises: LcpDamaged."""
         if not self._controls:
             return
@@ -188,7 +188,11 @@ class Loader:
 
     # --- loading ---------------------------------------------------------------------------------
     def load(self) -> None:
-        """Load every fragment from the checkpoint chosen for it. Raises: DataFileDamaged, PartsOutOfMemory."""
+        """Load every fragment from the checkpoint chosen for it. Raises: DataFileDamaged, LcpDamaged,
+        PartsOutOfMemory.
+        """
+        self._prepare()
+        self._choose()
         results = [Loaded() for _ in range(self.parts)]
         run_parts(self.parts, lambda part: self._load_part(part, results[part]))
         for control in {each.lcp_id: each for each in self.chosen.values() if each is not None}.values():

@@ -377,8 +377,6 @@ class Restart:
             for definition in controls[0].tables:
                 store.tables.install(definition)
         loader = Loader(store, self._files, sysfile.store, controls, parts, frozenset(self._damaged), self._progress)
-        loader.prepare()
-        loader.choose()
         loader.load()
         disk.load_extents(loader.disk_control)
         self._phase("load", loader.result.rows, loader.result.size_bytes)
