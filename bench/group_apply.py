@@ -20,7 +20,6 @@ import numpy as np
 
 import tidemark as tm
 from bench.rows import COLUMNS, make_table
-from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.reader import LogReader
 from tidemark.engine.store.group_apply import GroupApplier
 
@@ -59,8 +58,7 @@ class Bench:
         """Apply the groups that the member lacks; return the seconds."""
         store = self.primary.parts.store
         self.primary.sync()
-        handles = open_files(self.primary.parts.files, store.log.geometry, False)
-        reader = LogReader(self.primary.parts.files, store.log.geometry, self.primary.parts.opened.identity[0], handles)
+        reader = LogReader(self.primary.parts.files, store.log.geometry, self.primary.parts.opened.identity[0])
         lsn = self.applied_lsn
         sequence = self.member.parts.store.log.sequence
         groups = []

@@ -68,7 +68,7 @@ def test_replay_group_of_twenty_thousand_updates(benchmark: Any, database: Any, 
     keys = np.random.default_rng(4).permutation(ROWS)[:OPERATIONS]
     table.update_many(pa.table({"id": keys, "b": np.arange(OPERATIONS, dtype=np.float64)}))
     database.sync()
-    reader = LogReader(database.parts.files, log.geometry, database.parts.opened.identity[0], log.handles)
+    reader = LogReader(database.parts.files, log.geometry, database.parts.opened.identity[0])
     groups = list(reader.groups(lsn, sequence))
     directory = store.tables.directory()
 

@@ -10,6 +10,7 @@ changes it makes while the scan is open are not seen.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -79,19 +80,17 @@ def _compared(keys: Words, key: Words, filling: int) -> Words:
     return result
 
 
+@dataclass(slots=True, eq=False)
 class _Sorted:
     """Rows in the direction of a scan: keys and places as they are compared, and entries with the start and size of
     each.
     """
 
-    __slots__ = ("entries", "keys", "places", "sizes", "starts")
-
-    def __init__(self, keys: Words, places: Words, entries: Words, starts: Words, sizes: Words) -> None:
-        self.keys = keys
-        self.places = places
-        self.entries = entries
-        self.starts = starts
-        self.sizes = sizes
+    keys: Words
+    places: Words
+    entries: Words
+    starts: Words
+    sizes: Words
 
     def __len__(self) -> int:
         return len(self.places)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypedDict
 
@@ -213,9 +213,7 @@ class Options:
         known = [one.name for one in fields(cls) if one.init]
         for name in keywords:
             if name not in known:
-                near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-                advice = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
-                raise SchemaInvalid(f"there is no option {name!r}; {advice}", option=name)
+                raise no_such_option(name, known)
         return cls(**keywords)  # type: ignore[arg-type]
 
     def _set_size(self, name: str, minimum_bytes: int) -> None:
@@ -243,6 +241,13 @@ class Options:
                 f"option checkpoint_log_share is {share!r}; give a number 0.01 to {_LOG_SHARE_MAX}",
                 option="checkpoint_log_share",
             )
+
+
+def no_such_option(name: object, known: Collection[str]) -> SchemaInvalid:
+    """Return the error for an unknown name, which names the nearest known one, or all of them."""
+    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
+    advice = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
+    return SchemaInvalid(f"there is no option {name!r}; {advice}", option=name)
 
 
 def parse_size(name: str, value: object) -> int:

@@ -78,11 +78,6 @@ class _Group:
     is_ready: bool = False
     result: list[int] = field(default_factory=list)  # result of the filter
 
-    @property
-    def words_max(self) -> int:
-        """The most words of the ring it can take, unfiltered."""
-        return self.stop - self.start + GROUP_SHARE_WORDS
-
 
 @dataclass
 class _Batch:
@@ -226,7 +221,7 @@ class UndoLog:
         if waiting:
             waiting += GROUP_SHARE_WORDS * (1 + len(self._cuts))
         if self._batch is not None:
-            waiting += sum(group.words_max for group in self._batch.groups)
+            waiting += sum(group.stop - group.start + GROUP_SHARE_WORDS for group in self._batch.groups)
         spent = (2 * self.head - self.tail - self.mark) // 8
         self._mem[self._at + c.U_FREE] = (self.geometry.capacity_bytes // 8 - self.private_words - spent) // 2 - waiting
 

@@ -18,15 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import ForeignFile, IoFailed, UndoDamaged
+from tidemark.engine.base.errors import UndoDamaged
 from tidemark.engine.disk import disk_layout as d
 from tidemark.engine.disk.undo_kernels import parse_records
 from tidemark.engine.disk.undo_ring import LSN_FIRST, LSN_STEP_BYTES, UndoPosition, UndoVoid, group_bytes_max
+from tidemark.engine.log.ring import RingReader
 from tidemark.engine.sealed.sealed_layout import KIND_UNDO_GROUP, header_of, is_sealed, store_of
 from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:
-    from tidemark.engine.files.protocol import File, Files
+    from tidemark.engine.files.protocol import Files
     from tidemark.engine.log.geometry import Geometry
     from tidemark.engine.memory.arena import Words
 
@@ -58,17 +59,17 @@ class UndoGroup:
         return self.position + self.size_bytes
 
 
-class UndoReader:
-    """Reads the ring of one store; writes only through `seal_tail`."""
+class UndoReader(RingReader):
+    """Reads the UNDO log of one store; writes only through `seal_tail`."""
+
+    error_class = UndoDamaged
 
     def __init__(
-        self, files: Files, geometry: Geometry, store: bytes, handles: list[File], void: UndoVoid = NOTHING_VOID
+        self, files: Files, geometry: Geometry, store: bytes, void: UndoVoid = NOTHING_VOID, writable: bool = False
     ) -> None:
+        """Raises: FileMissing, FileTruncated."""
+        super().__init__(files, geometry, store, writable)
         self.void = void
-        self._files = files
-        self._geometry = geometry
-        self._store = store
-        self._handles = handles
         self._largest = group_bytes_max(geometry)
         self._buffer = np.zeros(ALIGN_WORDS, dtype=np.int64)
         self._first = (1, 0)
@@ -185,10 +186,6 @@ class UndoReader:
             if self._is_foreign(at):
                 raise self._foreign(at)
 
-    def _foreign(self, position: int) -> ForeignFile:
-        name, offset = self._place(position)
-        return ForeignFile(f"{name} belongs to another store; put the right one back", file=name, offset=offset)
-
     def _damage(self, sequence: int, position: int, what: str) -> UndoDamaged:
         name, offset = self._place(position)
         return UndoDamaged(
@@ -198,24 +195,11 @@ class UndoReader:
             sequence=sequence,
         )
 
-    def _place(self, position: int) -> tuple[str, int]:
-        number, offset, _, _ = self._geometry.pieces(position, 8)[0]
-        return self._geometry.name(number), offset
-
     def _read(self, position: int, size: int) -> Words:
         if self._buffer.size * 8 < size:
             self._buffer = np.zeros(size // 8, dtype=np.int64)
         words = self._buffer[: size // 8]
-        view = words.data.cast("B")
-        for number, offset, start, length in self._geometry.pieces(position, size):
-            try:
-                self._files.pread_into(self._handles[number], offset, view[start : start + length])
-            except IoFailed as error:
-                if self._files.failure.first is not None:
-                    raise
-                # The store is being opened: an unreadable part of the log may be needed (F41).
-                name = self._geometry.name(number)
-                raise UndoDamaged(f"{name} cannot be read: {error.message}", file=name, offset=offset) from error
+        self._fill(position, words)
         return words
 
     # --- backward --------------------------------------------------------------------------------
@@ -309,21 +293,6 @@ class UndoReader:
             group = self._again(self._last.sequence, self._last.position)
             self._write(group.position, group.words)
         self._write(self.end, np.zeros(ALIGN_WORDS, dtype=np.int64))
-
-    def _write(self, position: int, words: Words) -> None:
-        view = words.data.cast("B")
-        numbers = []
-        for number, offset, start, length in self._geometry.pieces(position, len(view)):
-            self._files.pwrite(self._handles[number], offset, view[start : start + length])
-            numbers.append(number)
-        for number in numbers:
-            self._files.fdatasync(self._handles[number])
-
-    def close(self) -> None:
-        """Close the files."""
-        for handle in self._handles:
-            self._files.close(handle)
-        self._handles = []
 
 
 def _follows(last: UndoGroup | None, group: UndoGroup) -> bool:

@@ -12,7 +12,6 @@ import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
 from tidemark.engine.index import index_layout as ix
-from tidemark.engine.index.key_values import KeyShape
 from tidemark.engine.index.tree_build_kernels import (
     collect_keys,
     merge_runs,
@@ -32,9 +31,8 @@ from tidemark.engine.memory.handles_kernels import descriptor_word, descriptor_w
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from tidemark.engine.index.key_values import KeyShape
     from tidemark.engine.memory.arena import Arena
-    from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.engine.schema.row_shape import RowLayout
 
     Words = NDArray[np.int64]
 
@@ -102,17 +100,10 @@ def drop_index(mem: Words, handle: int) -> None:
 class ArenaIndex:
     """What ordered and unique indexes have in common: shape and handle, and the rows of some fragments."""
 
-    def __init__(
-        self,
-        arena: Arena,
-        definition: TableDefinition,
-        layout: RowLayout,
-        names: Sequence[str],
-        fragments: Sequence[int],
-    ) -> None:
-        """fragments: their handles. The derived class makes the index. Raises: SchemaInvalid."""
+    def __init__(self, arena: Arena, shape: KeyShape, fragments: Sequence[int]) -> None:
+        """fragments: their handles. The derived class makes the index."""
         self.mem = arena.mem
-        self.shape = KeyShape(definition, layout, names)
+        self.shape = shape
         self.fragments = tuple(fragments)
         self.handle = 0
 
@@ -166,9 +157,7 @@ class OrderedIndex(ArenaIndex):
     def __init__(
         self,
         arena: Arena,
-        definition: TableDefinition,
-        layout: RowLayout,
-        names: Sequence[str],
+        shape: KeyShape,
         fragments: Sequence[int],
         state: int = ix.INDEX_READY,
         capacities: tuple[int, int] | None = None,
@@ -176,12 +165,11 @@ class OrderedIndex(ArenaIndex):
         """Create an empty index. fragments: their handles. capacities: entries of a leaf and children of an inner node,
         if fewer than fit.
 
-        Raises: MemoryExhausted, SchemaInvalid.
+        Raises: MemoryExhausted.
         """
-        super().__init__(arena, definition, layout, names, fragments)
-        words = self.shape.words
-        shape = self.shape.descriptor_shape(state, *(capacities or (ix.leaf_capacity(words), ix.inner_capacity(words))))
-        self._made(int(make_tree(self.mem, S_POOL, shape, self.shape.constants)))
+        super().__init__(arena, shape, fragments)
+        numbers = capacities or (ix.leaf_capacity(shape.words), ix.inner_capacity(shape.words))
+        self._made(int(make_tree(self.mem, S_POOL, shape.descriptor_shape(state, *numbers), shape.constants)))
 
     # --- changes --------------------------------------------------------------------------------
     def reserve(self, entries: int) -> None:

@@ -18,28 +18,18 @@ from tidemark.engine.index.unique_setup_kernels import collect_unique, load_uniq
 from tidemark.engine.memory.arena_layout import OK, S_POOL, ST_MORE
 
 if TYPE_CHECKING:
+    from tidemark.engine.index.key_values import KeyShape
     from tidemark.engine.memory.arena import Arena, Words
-    from tidemark.engine.schema.definition import TableDefinition
-    from tidemark.engine.schema.row_shape import RowLayout
 
 
 class UniqueHash(ArenaIndex):
     """The hash of one unique index over the rows of some fragments."""
 
-    def __init__(
-        self,
-        arena: Arena,
-        definition: TableDefinition,
-        layout: RowLayout,
-        names: Sequence[str],
-        fragments: Sequence[int],
-        seed: int,
-        state: int = ix.INDEX_READY,
-    ) -> None:
-        """Create an empty index. fragments: their handles. Raises: MemoryExhausted, SchemaInvalid."""
-        super().__init__(arena, definition, layout, names, fragments)
-        shape = self.shape.descriptor_shape(state, ix.LEAF_CAPACITY_MIN, ix.INNER_CAPACITY_MIN)
-        self._made(int(make_unique(self.mem, S_POOL, shape, self.shape.constants, seed)))
+    def __init__(self, arena: Arena, shape: KeyShape, fragments: Sequence[int], seed: int, state: int) -> None:
+        """Create an empty index. fragments: their handles. Raises: MemoryExhausted."""
+        super().__init__(arena, shape, fragments)
+        words = shape.descriptor_shape(state, ix.LEAF_CAPACITY_MIN, ix.INNER_CAPACITY_MIN)
+        self._made(int(make_unique(self.mem, S_POOL, words, shape.constants, seed)))
 
     # --- filling --------------------------------------------------------------------------------
     def collect(self, fragment: int) -> tuple[Words, Words]:

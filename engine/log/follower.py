@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import RedoDamaged
-from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.reader import LogReader
 from tidemark.engine.log.redo_layout import GROUP_WORDS
 from tidemark.engine.log.row_changes import Change, ChangeReader, LoadAdopted
@@ -64,7 +63,7 @@ class LogFollower:
         """store: the identity all groups must have. Raises: FileMissing."""
         self._files = files
         self._store = store
-        self._log = LogReader(files, geometry, store, open_files(files, geometry, False))
+        self._log = LogReader(files, geometry, store)
         self._lsn = point.lsn
         self._sequence = point.sequence
         self._changes = ChangeReader(point.definitions)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -84,13 +84,10 @@ def content_of(batch: list[Group]) -> Words:
     return np.concatenate([group.words[: group.written_words] for group in batch])
 
 
-class Position:
+class Position(NamedTuple):
     """Where the log continues: the next group's sequence and LSN, and the first sequence and LSN still needed."""
 
-    __slots__ = ("lsn", "sequence", "tail_lsn", "tail_sequence")
-
-    def __init__(self, sequence: int = 1, lsn: int = 0, tail_lsn: int = 0, tail_sequence: int = 1) -> None:
-        self.sequence = sequence
-        self.lsn = lsn
-        self.tail_lsn = tail_lsn
-        self.tail_sequence = tail_sequence
+    sequence: int = 1
+    lsn: int = 0
+    tail_lsn: int = 0
+    tail_sequence: int = 1

@@ -7,7 +7,7 @@ values. Sizes are checked before they are used, although the group's checksum co
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -73,8 +73,10 @@ WITH_IMAGES = (KIND_INSERT, KIND_UPDATE, KIND_BEFORE, KIND_REFRESH)
 class Dictionary:
     """Row formats by table number, for every definition seen so far; a number is never reused."""
 
-    def __init__(self) -> None:
+    def __init__(self, definitions: Iterable[TableDefinition] = ()) -> None:
         self._formats: dict[int, RowFormat] = {}
+        for definition in definitions:
+            self.add(definition)
 
     def add(self, definition: TableDefinition) -> None:
         """Add a table."""

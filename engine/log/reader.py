@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import ForeignFile, IoFailed, RedoDamaged
+from tidemark.engine.base.errors import ForeignFile, RedoDamaged
 from tidemark.engine.log.geometry import FOLDER, is_log_name
 from tidemark.engine.log.group_layout import GROUP, GROUP_ALIGN_BYTES, GROUP_ALIGN_WORDS
+from tidemark.engine.log.records import Frame, InvalidRecord, transactions
 from tidemark.engine.log.redo_layout import GROUP_WORDS
+from tidemark.engine.log.ring import RingReader
 from tidemark.engine.sealed.sealed_layout import KIND_GROUP, SEAL, header_of, is_sealed, store_of
 from tidemark.engine.sealed.version import check_version
 
 if TYPE_CHECKING:
-    from tidemark.engine.files.protocol import File, Files
+    from tidemark.engine.files.protocol import Files
     from tidemark.engine.log.geometry import Geometry
     from tidemark.engine.memory.arena import Words
 
@@ -48,21 +50,30 @@ class GroupRead:
         """The LSN where the next group starts."""
         return self.lsn + int(header_of(self.words, SEAL)["words"]) * 8
 
+    def transaction_frames(self, wanted: int = 0) -> Iterator[Frame]:
+        """Yield the transactions, as `records.transactions` does. Raises: RedoDamaged."""
+        try:
+            yield from transactions(self.words, GROUP_WORDS, GROUP_WORDS + self.records_words, wanted)
+        except InvalidRecord as error:
+            raise RedoDamaged(
+                f"REDO group {self.sequence} is not made of transactions; restore from a backup", lsn=self.lsn
+            ) from error
 
-class LogReader:
-    """Reads the ring of one store; writes only through `make_durable`, `seal_tail` and `cut`."""
 
-    def __init__(self, files: Files, geometry: Geometry, store: bytes, handles: list[File]) -> None:
-        self._files = files
-        self._geometry = geometry
-        self._store = store
-        self._handles = handles
+class LogReader(RingReader):
+    """Reads the log of one store; writes only through `make_durable`, `seal_tail` and `cut`."""
+
+    error_class = RedoDamaged
+
+    def __init__(self, files: Files, geometry: Geometry, store: bytes, writable: bool = False) -> None:
+        """Raises: FileMissing, FileTruncated."""
+        super().__init__(files, geometry, store, writable)
         self.end_lsn = 0
         self.next_sequence = 1
         self.last: GroupRead | None = None
         self._doubtful: list[GroupRead] = []  # the last group and its predecessors of the same batch
         self._has_remnants = False  # whether intact groups of a torn batch are past the end
-        self._strange: tuple[int, int] | None = None  # file and offset of an apparent group of another store
+        self._strange: int | None = None  # place of an apparent group of another store
 
     def groups(self, lsn: int, sequence: int, floor_lsn: int = 0, reach_lsn: int = 0) -> Iterator[GroupRead]:
         """Yield every group from (lsn, sequence) to the end of the log; then `end_lsn`, `next_sequence`, `last` are
@@ -73,16 +84,19 @@ class LogReader:
         """
         self.end_lsn = lsn
         self.next_sequence = sequence
-        while True:
-            group = self.group_at(self.end_lsn, self.next_sequence)
-            if group is None:
-                break
+        for group in self.intact(lsn, sequence):
             yield group
             self._take(group)
             self.end_lsn = group.end_lsn
             self.next_sequence = group.sequence + 1
         # A log that ends before `floor_lsn` contradicts the sysfile, so the sysfile's reach is not trusted either.
         self._check_tail(reach_lsn if self.end_lsn >= floor_lsn else 0)
+
+    def intact(self, lsn: int, sequence: int) -> Iterator[GroupRead]:
+        """Yield groups from (lsn, sequence) on until one is not intact."""
+        while (group := self.group_at(lsn, sequence)) is not None:
+            yield group
+            lsn, sequence = group.end_lsn, sequence + 1
 
     def _take(self, group: GroupRead) -> None:
         """Advance past this group, and keep it with the predecessors that may not be durable."""
@@ -94,7 +108,8 @@ class LogReader:
         """Return the intact group of this LSN and sequence, or None. Raises: VersionTooNew, VersionTooOld."""
         head = self._read(lsn, GROUP_ALIGN_BYTES)
         header = header_of(head, GROUP)
-        if not self._is_ours(head, header) or int(header["sequence"]) != sequence or int(header["lsn"]) != lsn:
+        is_ours = int(header["kind"]) == KIND_GROUP and store_of(head) == self._store
+        if not is_ours or int(header["sequence"]) != sequence or int(header["lsn"]) != lsn:
             return None
         size = int(header["words"])
         if size < GROUP_ALIGN_WORDS or size % GROUP_ALIGN_WORDS or size * 8 > self._geometry.capacity_bytes:
@@ -106,25 +121,10 @@ class LogReader:
         check_version(words, self._geometry.name(self._geometry.pieces(lsn, 8)[0][0]))
         return described(words)
 
-    def _is_ours(self, words: Words, header: Any) -> bool:
-        return int(header["kind"]) == KIND_GROUP and store_of(words) == self._store
-
     def _read(self, lsn: int, size: int) -> Words:
         words = np.zeros(size // 8, dtype=np.int64)
-        view = words.data.cast("B")
-        for number, offset, start, length in self._geometry.pieces(lsn, size):
-            self._pread_into(number, offset, view[start : start + length])
+        self._fill(lsn, words)
         return words
-
-    def _pread_into(self, number: int, offset: int, view: memoryview) -> None:
-        try:
-            self._files.pread_into(self._handles[number], offset, view)
-        except IoFailed as error:
-            if self._files.failure.first is not None:
-                raise
-            # The store is being opened: an unreadable part of the log may have been acknowledged (F41).
-            name = self._geometry.name(number)
-            raise RedoDamaged(f"{name} cannot be read: {error.message}", file=name, offset=offset) from error
 
     def _check_tail(self, reach_lsn: int) -> None:
         """Raise RedoDamaged if an intact group of a later batch is before the reach, or anywhere if that is unknown."""
@@ -142,18 +142,17 @@ class LogReader:
             if not sequence - group.unsynced <= self.next_sequence < sequence:
                 raise self.damage(f"is damaged but group {sequence} after it is intact")
             self._has_remnants = True
-        if self._strange is not None and self._is_foreign(*self._strange):
-            raise self._foreign(*self._strange)
+        if self._strange is not None and self._is_foreign(self._strange):
+            raise self._foreign(self._strange)
 
     def damage(self, what: str) -> RedoDamaged | ForeignFile:
         """Return the error for a log that ends too early: RedoDamaged, or ForeignFile if another store's group follows.
 
         what: what is wrong with the group missing at the end, for the message.
         """
-        number, offset, _, _ = self._geometry.pieces(self.end_lsn, 8)[0]
-        name = self._geometry.name(number)
-        if self._is_foreign(number, offset):
-            return self._foreign(number, offset)
+        if self._is_foreign(self.end_lsn):
+            return self._foreign(self.end_lsn)
+        name, offset = self._place(self.end_lsn)
         return RedoDamaged(
             f"REDO group {self.next_sequence} at LSN {self.end_lsn} ({name}, offset {offset}) {what}; restore the"
             " store from a backup, or restart through an earlier epoch",
@@ -162,19 +161,14 @@ class LogReader:
             lsn=self.end_lsn,
         )
 
-    def _is_foreign(self, number: int, offset: int) -> bool:
+    def _is_foreign(self, lsn: int) -> bool:
         """Whether another store's intact group begins there. Files are created with zeros, so it is not a leftover."""
-        lsn = number * self._geometry.file_bytes + offset  # of the first lap; only the place in the ring matters
         head = self._read(lsn, GROUP_ALIGN_BYTES)
         size = int(header_of(head, GROUP)["words"])
         if size < GROUP_ALIGN_WORDS or size % GROUP_ALIGN_WORDS or size * 8 > self._geometry.capacity_bytes:
             return False
         words = self._read(lsn, size * 8)
         return store_of(words) != self._store and is_sealed(words, KIND_GROUP, size)
-
-    def _foreign(self, number: int, offset: int) -> ForeignFile:
-        name = self._geometry.name(number)
-        return ForeignFile(f"{name} belongs to another store; put the right one back", file=name, offset=offset)
 
     def candidates(self, start: int = 0, size: int | None = None) -> Iterator[tuple[int, int]]:
         """Yield (LSN, sequence) of each apparent group header of this store in `size` bytes from LSN `start` on, by
@@ -186,22 +180,23 @@ class LogReader:
         for done in range(0, size, SCAN_BYTES):
             for number, offset, _, length in self._geometry.pieces(start + done, min(SCAN_BYTES, size - done)):
                 words = buffer[: length // 8]
-                self._pread_into(number, offset, words.data.cast("B"))
-                yield from self._headers(words, number, offset)
+                place = number * self._geometry.file_bytes + offset
+                self._fill(place, words)
+                yield from self._headers(words, place)
 
-    def _headers(self, words: Words, number: int, offset: int) -> Iterator[tuple[int, int]]:
-        """Yield (LSN, sequence) of each apparent group header of this store in a piece of a file."""
+    def _headers(self, words: Words, place: int) -> Iterator[tuple[int, int]]:
+        """Yield (LSN, sequence) of each apparent group header of this store in words read from a place in the ring."""
         step = GROUP_ALIGN_BYTES
         low = int.from_bytes(self._store[:8], "little")
         headers = np.ascontiguousarray(words.reshape(-1, step // 8)[:, :GROUP_WORDS]).view(GROUP).reshape(-1)
         ours = headers["store_low"] == low
         strange = np.flatnonzero((headers["kind"] == KIND_GROUP) & ~ours)
         if strange.size and self._strange is None:
-            self._strange = (number, offset + int(strange[0]) * step)
+            self._strange = place + int(strange[0]) * step
         found = np.flatnonzero((headers["kind"] == KIND_GROUP) & ours)
         for index in found.tolist():
             lsn = int(headers[index]["lsn"])
-            if lsn % self._geometry.capacity_bytes == number * self._geometry.file_bytes + offset + index * step:
+            if lsn % self._geometry.capacity_bytes == place + index * step:
                 yield lsn, int(headers[index]["sequence"])
 
     def end_at(self, groups: list[GroupRead]) -> None:
@@ -217,12 +212,6 @@ class LogReader:
         self._doubtful = []
         self.end_lsn = lsn
         self.next_sequence = sequence
-
-    def close(self) -> None:
-        """Close the files."""
-        for handle in self._handles:
-            self._files.close(handle)
-        self._handles = []
 
     def make_durable(self) -> None:
         """Rewrite the last group and its predecessors of the same batch with identical bytes: if their sync failed or
@@ -249,15 +238,6 @@ class LogReader:
         for lsn, sequence in sorted(self.candidates(), reverse=True):
             if lsn >= self.end_lsn and self.group_at(lsn, sequence) is not None:
                 self._write(lsn, np.zeros(GROUP_ALIGN_WORDS, dtype=np.int64))
-
-    def _write(self, lsn: int, words: Words) -> None:
-        view = np.ascontiguousarray(words).data.cast("B")
-        numbers = []
-        for number, offset, start, length in self._geometry.pieces(lsn, len(view)):
-            self._files.pwrite(self._handles[number], offset, view[start : start + length])
-            numbers.append(number)
-        for number in numbers:
-            self._files.fdatasync(self._handles[number])
 
 
 def described(words: Words) -> GroupRead:

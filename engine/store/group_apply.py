@@ -247,7 +247,7 @@ class GroupRun:
         self._reader = reader
         self._state: Words = np.zeros(g.GA_WORDS, dtype=np.int64)
         self._tables = store.tables.directory()
-        self._txn: AppliedTransaction = store.transactions.begin_applied(0, 0, AppliedTransaction)
+        self._txn: AppliedTransaction = store.transactions.begin_applied(AppliedTransaction)
 
     def all(self) -> None:
         """Apply every transaction. Raises: StoreFailed, and other errors that must fail the store."""
@@ -318,7 +318,7 @@ class GroupRun:
         self._txn.rollback()
         apply_change(self.store, change)
         self._tables = self.store.tables.directory()
-        self._txn = self.store.transactions.begin_applied(0, 0, AppliedTransaction)
+        self._txn = self.store.transactions.begin_applied(AppliedTransaction)
         self._continue_at(stop, stop)
 
     def _take_files(self, words: Words) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING
 
-from tidemark.engine.base.errors import RedoDamaged, ValueOutOfRange
-from tidemark.engine.log.geometry import open_files
-from tidemark.engine.log.reader import GroupRead, LogReader
-from tidemark.engine.log.records import InvalidRecord, transactions
-from tidemark.engine.log.redo_layout import GROUP_WORDS
+from tidemark.engine.base.errors import ValueOutOfRange
+from tidemark.engine.log.reader import LogReader
 from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
@@ -37,28 +35,12 @@ def find_outcome(store: Store, files: Files, identity: bytes, txid: int) -> str:
     if txid >= store.resources.txid_limit():
         return "aborted" if store.resources.refusal is None else "unknown"
     store.log.flush()
-    handles = open_files(files, store.log.geometry, False)
-    reader = LogReader(files, store.log.geometry, identity, handles)
-    lsn, sequence = store.log.tail_lsn, store.log.tail_sequence
+    lsn, first = store.log.tail_lsn, store.log.tail_sequence
     # The log of a copied store may begin at its first byte with a later group than the first.
-    is_covered = sequence == 1
-    try:
-        while (group := reader.group_at(lsn, sequence)) is not None:
-            if _holds(group, txid):
+    is_covered = first == 1
+    with closing(LogReader(files, store.log.geometry, identity)) as reader:
+        for group in reader.intact(lsn, first):
+            if any(int(group.words[frame.at + 1]) == txid for frame in group.transaction_frames()):
                 return "committed"
-            if sequence == store.log.tail_sequence and group.next_txid <= txid:
-                is_covered = True
-            lsn, sequence = group.end_lsn, sequence + 1
-    finally:
-        reader.close()
+            is_covered |= group.sequence == first and group.next_txid <= txid
     return "aborted" if is_covered and store.resources.refusal is None else "unknown"
-
-
-def _holds(group: GroupRead, txid: int) -> bool:
-    stop = GROUP_WORDS + group.records_words
-    try:
-        return any(int(group.words[frame.at + 1]) == txid for frame in transactions(group.words, GROUP_WORDS, stop))
-    except InvalidRecord as error:
-        raise RedoDamaged(
-            f"REDO group {group.sequence} is not made of transactions; restore from a backup", lsn=group.lsn
-        ) from error

@@ -18,6 +18,7 @@ from tidemark.engine.base.errors import MemoryExhausted, NoSuchIndex, NoSuchPart
 from tidemark.engine.disk.cache_layout import TS_PAYLOAD
 from tidemark.engine.disk.disk_layout import PIECE_HEADER_WORDS
 from tidemark.engine.disk.extents_kernels import drop_fragment_extents, join_new_fragment, join_tablespace
+from tidemark.engine.index.key_values import KeyShape
 from tidemark.engine.index.lists_kernels import announce_index, publish_index, withdraw_index
 from tidemark.engine.index.ordered import OrderedIndex
 from tidemark.engine.index.stored import AnyIndex, StoredIndex, StoredUnique
@@ -70,14 +71,12 @@ class PartitionChange:
     gone: int  # handle of the fragment the table loses; 0: none
 
 
+@dataclass(slots=True, eq=False)
 class DroppedFragment:
     """The fragment of a dropped partition, kept until no reader uses it."""
 
-    __slots__ = ("fragment", "table")
-
-    def __init__(self, table: Table, fragment: int) -> None:
-        self.table = table
-        self.fragment = fragment
+    table: Table
+    fragment: int
 
     def drop(self) -> None:
         """Free all its memory, after the index entries of its rows."""
@@ -373,7 +372,7 @@ class Table:
         """Create an empty part of an index, which is in no list. state: INDEX_READY, or INDEX_ANNOUNCED for one that is
         built while rows change. Raises: MemoryExhausted, SchemaInvalid.
         """
-        shape = (self.arena, self.definition, self.format.layout, definition.columns, self.fragments)
+        shape = (self.arena, KeyShape(self.definition, self.format.layout, definition.columns), self.fragments)
         if kind is StoredUnique:
             return StoredUnique(self.name, definition, UniqueHash(*shape, self.seed, state))
         return StoredIndex(self.name, definition, OrderedIndex(*shape, state))

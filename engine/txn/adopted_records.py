@@ -9,6 +9,7 @@ in the images while a block is in memory, and in `Block.plans` while it is evict
 from __future__ import annotations
 
 from bisect import bisect_right
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -121,22 +122,17 @@ class Part:
             release_pages(mem, fragment, self.first_page + begin, min(RELEASE_PAGES, self.file.pages - begin))
 
 
+@dataclass(slots=True, eq=False)
 class Block:
     """One block of a file, words [start, stop) of the buffer."""
 
-    __slots__ = ("checksum", "images", "is_evicted", "part", "plans", "start", "stop")
-
-    def __init__(self, part: Part, start: int, stop: int, checksum: int, images: NDArray[np.int32]) -> None:
-        """Describe a block. images: offsets from `start` of the last fixed word of each image; empty without disk
-        parts.
-        """
-        self.part = part
-        self.start = start
-        self.stop = stop
-        self.checksum = checksum
-        self.images = images
-        self.plans: Words | None = None
-        self.is_evicted = False
+    part: Part
+    start: int
+    stop: int
+    checksum: int
+    images: NDArray[np.int32]  # offsets from `start` of the last fixed word of each image; empty without disk parts
+    plans: Words | None = None
+    is_evicted: bool = False
 
 
 class AdoptedRecords:

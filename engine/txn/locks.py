@@ -20,6 +20,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -77,18 +78,16 @@ class Place:
         self.spool: Any = None  # that of the transaction
 
 
+@dataclass(slots=True, eq=False)
 class Served:
     """A client of another process, whose calls a thread of this one executes: its address, when its last call was
     answered (None during a call), how to wake that thread, and how to end the link.
     """
 
-    __slots__ = ("client", "cut", "idle_at", "wake")
-
-    def __init__(self, client: str, wake: Callable[[], None], cut: Callable[[], None]) -> None:
-        self.client = client
-        self.wake = wake
-        self.cut = cut
-        self.idle_at: float | None = None
+    client: str
+    wake: Callable[[], None]
+    cut: Callable[[], None]
+    idle_at: float | None = None
 
 
 class LockedRow(NamedTuple):

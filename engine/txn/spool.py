@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -54,15 +54,12 @@ class Block:
         self.stays = False  # stays in memory until the transaction ends
 
 
-class Reference:
+class Reference(NamedTuple):
     """Records in files instead of the log: the referring record, and the names of the files."""
 
-    __slots__ = ("names", "record", "size_bytes")
-
-    def __init__(self, record: Words, size_bytes: int, names: tuple[str, ...]) -> None:
-        self.record = record
-        self.size_bytes = size_bytes
-        self.names = names
+    record: Words
+    size_bytes: int
+    names: tuple[str, ...]
 
 
 class Spool:

@@ -106,10 +106,10 @@ class Transactions:
         txn.begin(any_value | author << 32)
         return txn
 
-    def begin_applied(self, any_value: int, author: int, kind: type[T], redo_words: int = 0) -> T:
-        """Begin a transaction for commits of another node, regardless of `refusal`. redo_words: words of log to
-        reserve; 0 for a caller that has waited for room for a whole group, since it must not wait within the group.
+    def begin_applied(self, kind: type[T]) -> T:
+        """Begin a transaction for commits of another node, regardless of `refusal`. It reserves no log: the caller has
+        waited for room for a whole group, since it must not wait within the group.
         """
         txn = kind(self._resources)
-        txn.begin(any_value | author << 32, redo_words, is_applied=True)
+        txn.begin(0, 0, is_applied=True)
         return txn

@@ -29,7 +29,6 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.engine.base.owner import call_owner
 from tidemark.engine.files.durable_files import copy_file
-from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.load_files import FOLDER as LOAD_FOLDER
 from tidemark.engine.log.reader import LogReader
 from tidemark.engine.log.spool_files import FOLDER as SPOOL_FOLDER
@@ -72,7 +71,7 @@ class Archive:
         self.last_epoch = 0
         self.segments = 0
         self.bytes_written = 0
-        self._log = LogReader(files, geometry, identity[0], open_files(files, geometry, False))
+        self._log = LogReader(files, geometry, identity[0])
         try:
             for folder in (FOLDER, SPOOL_FOLDER, LOAD_FOLDER):
                 if not place.exists(folder):

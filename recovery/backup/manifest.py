@@ -52,10 +52,7 @@ class Manifest:
 
     def definition(self, table_id: int) -> TableDefinition:
         """Return a table's definition. Raises: KeyError."""
-        for each in self.tables:
-            if each.table_id == table_id:
-                return each
-        raise KeyError(table_id)
+        return {each.table_id: each for each in self.tables}[table_id]
 
     def files(self) -> Iterator[tuple[tuple[int, int], Level]]:
         """Yield every rows file that the backup needs, with its fragment."""

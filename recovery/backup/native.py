@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -49,27 +50,16 @@ if TYPE_CHECKING:
 RECORD_WORDS = 1 << 16
 
 
+@dataclass(frozen=True)
 class NativeTables:
     """Restores some tables of a backup into a store that is not in use otherwise."""
 
-    def __init__(
-        self,
-        store: Store,
-        place: Files,
-        target: Files,
-        manifest: Manifest,
-        relieve: Callable[[int], None],
-        advance: Callable[[int], None],
-    ) -> None:
-        """place: of the backups. target: files of the new store. relieve: called with the number of bytes of the next
-        records, to make room in the UNDO log. advance: called with the number of rows done.
-        """
-        self._store = store
-        self._place = place
-        self._target = target
-        self._manifest = manifest
-        self._relieve = relieve
-        self._advance = advance
+    _store: Store
+    _place: Files  # of the backups
+    _target: Files  # of the new store
+    _manifest: Manifest
+    _relieve: Callable[[int], None]  # called with the bytes of the next records, to make room in the UNDO log
+    _advance: Callable[[int], None]  # called with the number of rows done
 
     def make(self, tables: Collection[int], sections: Sections, identity: bytes) -> int:
         """Load rows, then replay the archived log; return the number of operations. identity: UUID of the new store.

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from tidemark.engine.schema.definition import TableDefinition
 
@@ -22,7 +22,21 @@ def read_definition(value: Any) -> TableDefinition:
 
 
 @dataclass(frozen=True)
-class RestoreTask:
+class _Text:
+    """A task or a report as text."""
+
+    def to_json(self) -> str:
+        """Return it as text. Raises: TypeError for a place that is neither a path nor a URI."""
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return what `to_json` wrote."""
+        return cls(**json.loads(text))
+
+
+@dataclass(frozen=True)
+class RestoreTask(_Text):
     """One piece of a restore. `work`: segments to split by fragment, or fragments to write; JSON values."""
 
     kind: str
@@ -49,18 +63,9 @@ class RestoreTask:
         """The identity of the new store, for sealed units."""
         return bytes.fromhex(self.store), self.incarnation
 
-    def to_json(self) -> str:
-        """Return the task as text. Raises: TypeError for a place that is neither a path nor a URI."""
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @staticmethod
-    def from_json(text: str) -> RestoreTask:
-        """Return the task that `to_json` wrote."""
-        return RestoreTask(**json.loads(text))
-
 
 @dataclass(frozen=True)
-class TaskReport:
+class TaskReport(_Text):
     """Result of a task. `made`: sections of a split, or data files of fragments."""
 
     number: int
@@ -71,15 +76,6 @@ class TaskReport:
     operations: int = 0
     rows: int = 0
     size_bytes: int = 0  # read
-
-    def to_json(self) -> str:
-        """Return the report as text."""
-        return json.dumps(asdict(self), separators=(",", ":"))
-
-    @staticmethod
-    def from_json(text: str) -> TaskReport:
-        """Return the report that `to_json` wrote."""
-        return TaskReport(**json.loads(text))
 
 
 # Carries out tasks, in any order and anywhere, and returns the report of each.

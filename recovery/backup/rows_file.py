@@ -51,10 +51,6 @@ COLUMNS_AFTER = (ROWID, EPOCH, AUTHOR)  # those of a table, of which `RowsWriter
 Ranges = list[tuple[int, bytes]]  # end in the file and digest of each range
 
 
-def table_folder(table_id: int, table: str) -> str:
-    return f"{table_id}-{quote(table, safe='')[:NAME_MAX]}"
-
-
 def is_table_folder(name: str) -> bool:
     number, dash, _ = name.partition("-")
     return dash == "-" and number.isascii() and number.isdigit()
@@ -80,7 +76,7 @@ class Level:
 
     @property
     def folder(self) -> str:
-        return f"{table_folder(self.table_id, self.table)}/{self.backup}"
+        return f"{self.table_id}-{quote(self.table, safe='')[:NAME_MAX]}/{self.backup}"
 
     @property
     def name(self) -> str:

@@ -28,8 +28,7 @@ UNDO_SHARE = 6  # a local checkpoint is written when this part of the UNDO log h
 
 def index_entries(store: Store) -> int:
     tables = store.tables.by_name.values()
-    ordered = sum(index.tree.counters()["entries"] for table in tables for index in table.indexes.values())
-    return ordered + sum(index.tree.counters()["entries"] for table in tables for index in table.uniques.values())
+    return sum(index.tree.counters()["entries"] for table in tables for index in table.listed_indexes())
 
 
 def fragment_rows(store: Store) -> dict[tuple[str, int], int]:

@@ -158,14 +158,12 @@ class _Task:
             raise LoadEnded(f"load {self._job.name} was published or aborted; plan another one", job=self._job.number)
 
     def _add(self, batch: pa.RecordBatch, first_row: int) -> None:
+        has_partitions = bool(self._shape.hash_header[HH_PARTITION])
         for begin, rows in _encoded(self._shape, batch, first_row, self._refused):
-            if len(self._fragments) == 1 and self._job.fragments == self._fragments and not self._has_partitions():
+            if len(self._fragments) == 1 and self._job.fragments == self._fragments and not has_partitions:
                 self._writers[self._fragments[0]].add(rows)
                 continue
             self._spread(batch, begin, rows, first_row)
-
-    def _has_partitions(self) -> bool:
-        return bool(self._shape.hash_header[HH_PARTITION])
 
     def _spread(self, batch: pa.RecordBatch, begin: int, rows: EncodedRows, first_row: int) -> None:
         """Give rows to the writers of their fragments; the first one is row `begin` of the batch."""
@@ -183,13 +181,10 @@ class _Task:
                 if number in self._writers:
                     self._writers[number].add(rows, positions)
                 else:
-                    for position in positions.tolist():
-                        self._of_another(batch, begin + position, first_row, number)
+                    for at in (begin + positions).tolist():
+                        text = f"row {first_row + at} belongs to fragment {number}, not to {self._fragments[0]}"
+                        self._refused.add(batch, at, first_row + at, Rejected(text))
             before = stop
-
-    def _of_another(self, batch: pa.RecordBatch, at: int, first_row: int, number: int) -> None:
-        text = f"row {first_row + at} belongs to fragment {number}, not to {self._fragments[0]}"
-        self._refused.add(batch, at, first_row + at, Rejected(text))
 
     def _apart(self, batch: pa.RecordBatch, begin: int, count: int, first_row: int) -> None:
         """Refuse the rows that no partition takes."""

@@ -28,6 +28,7 @@ from tidemark.recovery.node_restart.messages import (
     Ready,
     Slice,
     Taken,
+    size_words,
 )
 from tidemark.recovery.system_restart.replay import alter_table, apply_schema, schema_change
 from tidemark.recovery.system_restart.restart import CaughtUp
@@ -111,10 +112,10 @@ class Joiner:
             return self.begin_copy(message, through)
         if isinstance(message, Slice):
             self.apply_slice(message)
-            return [Taken(message.size_words)]
+            return [Taken(size_words(message))]
         if isinstance(message, Deletes):
             self.apply_deletes(message)
-            return [Taken(message.size_words)]
+            return [Taken(size_words(message))]
         if isinstance(message, GroupPart):
             self.apply_group(message)
             if self._is_replaying:

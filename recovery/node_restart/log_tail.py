@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.reader import LogReader
 from tidemark.engine.log.redo_layout import FRAGMENT_SHIFT
 from tidemark.engine.txn.delete_log_layout import DE_PLACE, DE_ROWS
@@ -41,7 +40,7 @@ class LogTail:
     def __init__(self, store: Store, files: Files, uuid: bytes) -> None:
         self._log = store.log
         self._latch = store.latch
-        self._reader = LogReader(files, self._log.geometry, uuid, open_files(files, self._log.geometry, False))
+        self._reader = LogReader(files, self._log.geometry, uuid)
         with self._latch:
             self._lsn, self._sequence = self._log.tail_lsn, self._log.tail_sequence
             self._log.hold_tail(self, HOLDER, self._lsn)
@@ -79,11 +78,6 @@ class LogTail:
     def left_bytes(self) -> int:
         """Bytes of the log that are still to be read."""
         return self._log.head_lsn - self._lsn
-
-    @property
-    def is_full(self) -> bool:
-        """Whether transactions need the room more than the joiner does."""
-        return is_full(self._log)
 
     def close(self) -> None:
         """Release the log, which may then be cut."""

@@ -119,11 +119,6 @@ class Slice:
     words: Words
     rows: int
 
-    @property
-    def size_words(self) -> int:
-        """The number of words that flow control counts."""
-        return int(self.words.size) + 16
-
 
 @dataclass(frozen=True)
 class Deletes:
@@ -135,11 +130,6 @@ class Deletes:
     epoch: int
     sequence: int
     words: Words
-
-    @property
-    def size_words(self) -> int:
-        """The number of words that flow control counts."""
-        return int(self.words.size) + 16
 
 
 @dataclass(frozen=True)
@@ -153,6 +143,11 @@ class End:
 
 FromLive = Begin | GroupPart | Deletes | Slice | End
 FromJoiner = Ready | Plan | Taken
+
+
+def size_words(message: Slice | Deletes) -> int:
+    """Return the number of words that flow control counts."""
+    return int(message.words.size) + 16
 
 
 # --- progress -------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
 from tidemark.engine.store.node_copy import ChangeScan, items_of
 from tidemark.engine.store.node_copy_layout import DELETED_WORDS, ROWID_END
 from tidemark.recovery.node_restart.disk_slice import with_disk_parts
-from tidemark.recovery.node_restart.log_tail import DeleteTail, LogTail, why_incomplete
+from tidemark.recovery.node_restart.log_tail import DeleteTail, LogTail, is_full, why_incomplete
 from tidemark.recovery.node_restart.messages import (
     DELETE_LOG,
     REPLAY_LOG,
@@ -36,6 +36,7 @@ from tidemark.recovery.node_restart.messages import (
     Slice,
     TablespaceShape,
     Welcome,
+    size_words,
 )
 from tidemark.recovery.system_restart.replay import schema_changes
 
@@ -267,7 +268,7 @@ class Source:
         """Take a group of the kept log. Near its end the stream takes over, and the log is no longer needed."""
         assert self._tail is not None
         if self.registered is None:
-            if self._tail.is_full:
+            if is_full(self._store.log):
                 self.close()
                 self._unanswered_words = 0
                 self._queue.clear()
@@ -301,7 +302,7 @@ class Source:
         if not self._deletes.left:
             self._deletes = None
         if words.size:
-            self._unanswered_words += message.size_words
+            self._unanswered_words += size_words(message)
             self.progress.deletes += words.size // DELETED_WORDS
             self.progress.bytes += words.nbytes
             insort_right(self._queue, message, key=order_of)
@@ -345,7 +346,7 @@ class Source:
 
     def _counted(self, made: Slice) -> Slice:
         self._position = made.stop
-        self._unanswered_words += made.size_words
+        self._unanswered_words += size_words(made)
         self.progress.rows += made.rows
         self.progress.bytes += made.words.nbytes
         pages = self._pages(self._fragment(made.place))

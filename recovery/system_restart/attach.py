@@ -141,8 +141,6 @@ class Attachment:
         for definition in control.tables:
             store.tables.install(definition)
         loader = Loader(store, self._files, sysfile.store, [control], parts, progress=self._progress)
-        loader.prepare()
-        loader.choose()
         loader.load()
         loader.release()
         build_indexes(store, self._progress)

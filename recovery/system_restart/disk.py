@@ -22,7 +22,6 @@ from tidemark.engine.base.errors import SysfileDamaged, UndoDamaged
 from tidemark.engine.disk.disk_layout import UNDO_KIND_MASK, UNDO_LCP, UNDO_RESTART
 from tidemark.engine.disk.double_write import rewrite_last_batch
 from tidemark.engine.disk.undo_reader import UndoReader
-from tidemark.engine.log.geometry import open_files
 from tidemark.engine.store.disk_replay import DiskReplay
 from tidemark.recovery.local_checkpoint.extents_file import read_extents, restore_extents
 from tidemark.recovery.system_restart.load import EXTENTS, DataFileDamaged
@@ -80,8 +79,7 @@ class DiskRestart:
         oldest = marks[-1] if marks and marks[-1] is not None else None
         newest = marks[0] if marks else None
         self._has_marks = newest is not None
-        handles = open_files(self._files, geometry, True)
-        reader = UndoReader(self._files, geometry, self.sysfile.store, handles, self.sysfile.undo_void)
+        reader = UndoReader(self._files, geometry, self.sysfile.store, self.sysfile.undo_void, writable=True)
         self._reader = reader
         reader.find_end(
             1 if oldest is None else oldest.sequence,

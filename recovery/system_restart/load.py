@@ -129,7 +129,7 @@ class Loader:
         # The one checkpoint for all tables with disk columns: their pages are undone to one point.
         self.disk_control: Control | None = None
 
-    def prepare(self) -> None:
+    def _prepare(self) -> None:
         """Split the arena's free pages between the threads and give each its fragments."""
         if self.parts > 1 and not self._store.arena.split_pool():
             self.parts = 1
@@ -150,7 +150,7 @@ class Loader:
         self._store.arena.join_pools()
 
     # --- which checkpoint ------------------------------------------------------------------------
-    def choose(self) -> None:
+    def _choose(self) -> None:
         """Choose the checkpoint for each fragment. Raises: LcpDamaged."""
         if not self._controls:
             return
@@ -188,7 +188,11 @@ class Loader:
 
     # --- loading ---------------------------------------------------------------------------------
     def load(self) -> None:
-        """Load every fragment from the checkpoint chosen for it. Raises: DataFileDamaged, PartsOutOfMemory."""
+        """Load every fragment from the checkpoint chosen for it. Raises: DataFileDamaged, LcpDamaged,
+        PartsOutOfMemory.
+        """
+        self._prepare()
+        self._choose()
         results = [Loaded() for _ in range(self.parts)]
         run_parts(self.parts, lambda part: self._load_part(part, results[part]))
         for control in {each.lcp_id: each for each in self.chosen.values() if each is not None}.values():
@@ -236,7 +240,8 @@ class Loader:
 
     def _load_data(self, fragment: int, control: Control, place: tuple[int, int]) -> Loaded:
         name = data_name(control.lcp_id, *place)
-        self._store.arena.set_word(fragment, F_LCP_HAS_VAR, int(self._has_var(control, place[0])))
+        definition = next(each for each in control.tables if each.table_id == place[0])
+        self._store.arena.set_word(fragment, F_LCP_HAS_VAR, int(compute_layout(definition).has_var))
         self._store.tables.by_id[place[0]].reserve_index(fragment, control.fragments[place][0])
         load = FragmentLoad(self._store.mem, fragment)
         for block in read_blocks(self._files, name, self._identity, control.lcp_id, *place):
@@ -248,12 +253,6 @@ class Loader:
             load.finish()
         check_counts(name, (load.rows, block.blocks, block.size_bytes), control.fragments[place])
         return Loaded(load.rows, block.size_bytes)
-
-    @staticmethod
-    def _has_var(control: Control, table_id: int) -> bool:
-        """Whether a checkpoint's entries of a table have a var part, by the definition in its control file."""
-        definition = next(each for each in control.tables if each.table_id == table_id)
-        return compute_layout(definition).has_var
 
     def _load_copies(self, control: Control) -> Loaded:
         """Load old rows copied by commits: entries of all tables in one file."""

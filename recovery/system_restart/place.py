@@ -25,6 +25,8 @@ from tidemark.recovery.system_restart.sysfile import NAMES, RESTORING, has_sysfi
 from tidemark.recovery.system_restart.sysfile_layout import SYSFILE_BYTES
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tidemark.engine.files.protocol import Files
 
 # The folders of a store's rows and logs, and the names that it gives to files there.
@@ -168,17 +170,17 @@ def _is_unmade_log(files: Files, leaf: str, is_locked: bool) -> bool:
 
 def _is_file(files: Files, name: str) -> bool:
     """Whether a name is that of a regular file."""
-    try:
-        files.size(name)
-    except (FileMissing, Rejected):
-        return False
-    return True
+    return _answers(files.size, name)
 
 
 def _is_folder(files: Files, name: str) -> bool:
     """Whether a name is that of a directory, not reached by a link."""
+    return _answers(files.list, name)
+
+
+def _answers(ask: Callable[[str], object], name: str) -> bool:
     try:
-        files.list(name)
+        ask(name)
     except (FileMissing, Rejected):
         return False
     return True

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import RedoDamaged, Rejected, SysfileDamaged
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
-from tidemark.engine.log.records import InvalidRecord, schema_of, transactions
-from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_SCHEMA, TRANSACTION_WORDS
+from tidemark.engine.log.records import InvalidRecord, schema_of
+from tidemark.engine.log.redo_layout import KIND_SCHEMA, TRANSACTION_WORDS
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.store.replay import Replay
 from tidemark.engine.store.schema_changes import is_change_of_columns
@@ -29,17 +29,11 @@ if TYPE_CHECKING:
 
 def schema_changes(groups: list[GroupRead]) -> list[tuple[int, dict[str, Any]]]:
     """Return (epoch, change) of every schema record, in log order. Raises: RedoDamaged."""
-    found = []
-    for group in groups:
-        stop = GROUP_WORDS + group.records_words
-        try:
-            for frame in transactions(group.words, GROUP_WORDS, stop, KIND_SCHEMA):
-                found.append((group.epoch, schema_change(group, frame.at + TRANSACTION_WORDS, frame.end)))
-        except InvalidRecord as error:
-            raise RedoDamaged(
-                f"REDO group {group.sequence} is not made of transactions; restore from a backup", lsn=group.lsn
-            ) from error
-    return found
+    return [
+        (group.epoch, schema_change(group, frame.at + TRANSACTION_WORDS, frame.end))
+        for group in groups
+        for frame in group.transaction_frames(KIND_SCHEMA)
+    ]
 
 
 def schema_change(group: GroupRead, at: int, stop: int) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from tidemark.engine.base.errors import (
 from tidemark.engine.base.ids import gci_of
 from tidemark.engine.disk.columns import region_words
 from tidemark.engine.log.geometry import FOLDER as REDO_FOLDER
-from tidemark.engine.log.geometry import Geometry, create_files, is_log_name, open_files
+from tidemark.engine.log.geometry import Geometry, create_files, is_log_name
 from tidemark.engine.log.group import Position
 from tidemark.engine.log.reader import GroupRead, LogReader
 from tidemark.engine.memory.arena import Arena
@@ -377,8 +377,6 @@ class Restart:
             for definition in controls[0].tables:
                 store.tables.install(definition)
         loader = Loader(store, self._files, sysfile.store, controls, parts, frozenset(self._damaged), self._progress)
-        loader.prepare()
-        loader.choose()
         loader.load()
         disk.load_extents(loader.disk_control)
         self._phase("load", loader.result.rows, loader.result.size_bytes)
@@ -431,8 +429,7 @@ class Restart:
                 (each for each in used if each is not None), key=lambda each: each.start_sequence, default=controls[0]
             )
             start_lsn, start_sequence, self._start_epoch = oldest.start_lsn, oldest.start_sequence, oldest.epoch
-        handles = open_files(self._files, sysfile.geometry, True)
-        reader = LogReader(self._files, sysfile.geometry, sysfile.store, handles)
+        reader = LogReader(self._files, sysfile.geometry, sysfile.store, writable=True)
         self._start = (start_lsn, start_sequence)
         floor_lsn, reach_lsn = sysfile.bounds(*self._start)
         is_before_seam = sysfile.is_before_seam(*self._start)

@@ -5,6 +5,7 @@ Every needed file is completely verified before anything changes. Replay holds o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import RedoDamaged
@@ -23,22 +24,17 @@ if TYPE_CHECKING:
     from tidemark.engine.store.replay import Replay
 
 
+@dataclass(slots=True, eq=False)
 class Records:
     """Some records of a group: words[start:stop], their epoch and their place."""
 
-    __slots__ = ("epoch", "file", "lsn", "offset", "start", "stop", "words")
-
-    def __init__(
-        self, words: Words, start: int, stop: int, epoch: int, lsn: int = 0, offset: int = 0, file: str | None = None
-    ) -> None:
-        """lsn: that of the group. offset: the place of words[0] in the file, if they are in one."""
-        self.words = words
-        self.start = start
-        self.stop = stop
-        self.epoch = epoch
-        self.lsn = lsn
-        self.offset = offset
-        self.file = file
+    words: Words
+    start: int
+    stop: int
+    epoch: int
+    lsn: int = 0  # of the group
+    offset: int = 0  # of words[0] in the file, if they are in one
+    file: str | None = None
 
     def replay(self, replay: Replay | DiskReplay) -> None:
         """Replay the records. Raises: RedoDamaged, PageDamaged, PartsOutOfMemory."""

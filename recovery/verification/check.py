@@ -8,7 +8,7 @@ and log as far as they are kept. Files that a running store retires meanwhile ar
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing
+from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING
 
 from tidemark.engine.access.values_check import ValueFault, ValuesCheck, key_of_place
@@ -26,7 +26,6 @@ from tidemark.engine.base.errors import (
 from tidemark.engine.disk.double_write import FILE_NAME
 from tidemark.engine.index.index_layout import FAULT_KEY, FAULT_MISSING, FAULT_TWICE
 from tidemark.engine.index.stored import StoredUnique, kinds_of
-from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.reader import LogReader
 from tidemark.engine.log.spool_files import loads_in, spool_ids, spool_name
 from tidemark.engine.log.spool_reader import Referred, SpoolReader, referred
@@ -223,11 +222,11 @@ class FileCheck:
 
     def log(self, sysfile: Sysfile, lsn: int, sequence: int, until: int | None = None) -> None:
         """Check every group from (lsn, sequence) to the end of the log, or to the group before sequence `until`."""
-        with self._report.noting(self._files), ExitStack() as ends:
-            handles = open_files(self._files, sysfile.geometry, False)
-            reader = LogReader(self._files, sysfile.geometry, sysfile.store, handles)
-            ends.callback(reader.close)
-            self._report.files += len(handles)
+        with (
+            self._report.noting(self._files),
+            closing(LogReader(self._files, sysfile.geometry, sysfile.store)) as reader,
+        ):
+            self._report.files += sysfile.geometry.file_count
             is_before_seam = sysfile.is_before_seam(lsn, sequence)
             if until is None or is_before_seam:
                 floor_lsn, reach_lsn = sysfile.bounds(lsn, sequence)

@@ -10,9 +10,9 @@ import numpy as np
 
 from tidemark.engine.access.batch_operations import decode_entries
 from tidemark.engine.access.scan_batch import ScanBatch
-from tidemark.recovery.verification.digest_ranges import ROWID_BITS, Ranges
+from tidemark.recovery.verification.digest_ranges import Ranges
 from tidemark.recovery.verification.digest_rows import digests, key_places
-from tidemark.recovery.verification.sides import page_ranges, rowid_places
+from tidemark.recovery.verification.sides import ALL_PAGES, page_ranges, rowid_places
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,11 +43,14 @@ class Collected:
 class RangeReader:
     """Reads the ranges of one table of one side in this process."""
 
-    def __init__(self, side: Side, table: Comparable, on_rows: Callable[[int], None] = lambda rows: None) -> None:
-        """on_rows: called with the number of rows read."""
+    def __init__(
+        self, side: Side, table: Comparable, on_rows: Callable[[int], object], fragment: int | None = None
+    ) -> None:
+        """on_rows: called with the number of rows read. fragment: the only one to read, None for all."""
         self._side = side
         self._table = table
         self._on_rows = on_rows
+        self._fragment = fragment
 
     def sum(self, ranges: Ranges, by: str, is_all: bool) -> None:
         """Add the rows of this side to the sums. is_all: there is no row outside of these ranges."""
@@ -71,11 +74,13 @@ class RangeReader:
         needs_disk = self._side.row_format(name).needs_disk(self._table.columns)
         pages = None
         if by == BY_ROWID and not is_all:
-            pages = page_ranges(ranges.wanted, ranges.shift_before, ROWID_BITS)
+            pages = page_ranges(ranges.wanted, ranges.shift_before)
+        if self._fragment is not None:
+            pages = {self._fragment: ALL_PAGES if pages is None else pages.get(self._fragment, [])}
         # If only some rows are needed, read disk parts of those alone.
         for batch in self._side.scan(name, needs_disk and is_all, pages):
             self._on_rows(batch.count)
-            places = rowid_places(batch, ROWID_BITS) if by == BY_ROWID else self._key_places(batch)
+            places = rowid_places(batch) if by == BY_ROWID else self._key_places(batch)
             if is_all:
                 yield batch, places
                 continue

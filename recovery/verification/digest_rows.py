@@ -33,9 +33,8 @@ def fold(lanes: Words, array: pa.Array, count: int) -> None:
         array = array.dictionary_decode()
     kind = array.type
     bitmap, first_bit = validity(array)
-    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
-        _fold_bytes(lanes, *variable(array), bitmap, first_bit, count)
-    elif pa.types.is_large_binary(kind):
+    is_variable = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if is_variable or pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
         _fold_bytes(lanes, *variable(array), bitmap, first_bit, count)
     elif pa.types.is_fixed_size_binary(kind):
         size = kind.byte_width

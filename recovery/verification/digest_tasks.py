@@ -16,7 +16,6 @@ import numpy as np
 
 from tidemark.engine.access.scan_batch import ScanBatch
 from tidemark.engine.base.errors import FileMissing, LcpDamaged
-from tidemark.engine.rows.row_format import RowFormat
 from tidemark.recovery.backup.plan import chosen_backup
 from tidemark.recovery.places.storage import at_place
 from tidemark.recovery.system_restart.sysfile import has_sysfile
@@ -26,13 +25,12 @@ from tidemark.recovery.verification.digest_ranges import Ranges
 from tidemark.recovery.verification.digest_reading import BY_KEY, Collected, RangeReader
 from tidemark.recovery.verification.log_listing import StoreListing
 from tidemark.recovery.verification.report import Pair
-from tidemark.recovery.verification.sides import BackupSide, Extent, PageRanges, Side
+from tidemark.recovery.verification.sides import BackupSide, Extent, FileSide, PageRanges, Side
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.engine.files.protocol import Files
-    from tidemark.engine.schema.definition import TableDefinition
 
 Task = dict[str, Any]
 Report = dict[str, Any]
@@ -41,7 +39,7 @@ _SUM = "sum"
 _ROWS = "rows"
 
 
-class LcpSide(Side):
+class LcpSide(FileSide):
     """A local checkpoint, read from its files without an arena: tables of memory columns."""
 
     def __init__(self, files: Files, number: int | None = None) -> None:
@@ -50,20 +48,9 @@ class LcpSide(Side):
         controls = [each for each in listing.controls if number in (None, each.lcp_id)]
         if not controls:
             raise FileMissing(f"the store has no local checkpoint{f' {number}' if number else ''}; make one first")
-        self._files = files
-        self._control = controls[0]
+        control = self._control = controls[0]
         self._store_id = listing.sysfile.store
-        self.number = self._control.lcp_id
-        self.epoch = self._control.epoch
-        self.store = listing.sysfile.store.hex()
-        self.what = f"local checkpoint {self.number}"
-        self._definitions = {each.name: each for each in self._control.tables}
-
-    def definitions(self) -> dict[str, TableDefinition]:
-        return self._definitions
-
-    def row_format(self, name: str) -> RowFormat:
-        return RowFormat(self._definitions[name])
+        super().__init__(files, control, self._store_id, control.lcp_id, "local checkpoint")
 
     def extent(self, name: str) -> Extent:
         """Return an estimate without rows copied by commits; its pages are not used, as ROWIDs are not compared."""
@@ -94,32 +81,6 @@ def file_side(place: Any, number: int | None = None) -> Iterator[Side]:
             yield BackupSide(files, chosen_backup(files, number))
 
 
-class _Restricted(Side):
-    """One fragment of every table of another side."""
-
-    def __init__(self, side: Side, fragment: int) -> None:
-        self._whole_side = side
-        self._fragment = fragment
-        self.epoch, self.store, self.what = side.epoch, side.store, side.what
-        self.rows = 0
-
-    def definitions(self) -> dict[str, TableDefinition]:
-        return self._whole_side.definitions()
-
-    def row_format(self, name: str) -> RowFormat:
-        return self._whole_side.row_format(name)
-
-    def extent(self, name: str) -> Extent:
-        return self._whole_side.extent(name)
-
-    def scan(self, name: str, with_disk: bool, pages: PageRanges | None = None) -> Iterator[ScanBatch]:
-        most = (1 << 32) - 1
-        wanted = [(0, most)] if pages is None else pages.get(self._fragment, [])
-        for batch in self._whole_side.scan(name, with_disk, {self._fragment: wanted}):
-            self.rows += batch.count
-            yield batch
-
-
 def digest_fragment(task: Task) -> Report:
     """Carry out a task: return the sums of its ranges over one fragment, or the rows of the ranges (Arrow IPC bytes).
 
@@ -131,14 +92,14 @@ def digest_fragment(task: Task) -> Report:
     ranges = Ranges(wanted, task["shift_before"], task["shift"], task["fan_bits"])
     report = {name: task[name] for name in ("table", "fragment", "side")}
     with file_side(task["place"], task["number"]) as side:
-        one = _Restricted(side, task["fragment"])
-        reader = RangeReader(one, table)
+        rows: list[int] = []
+        reader = RangeReader(side, table, rows.append, task["fragment"])
         if task["what"] == _SUM:
             reader.sum(ranges, task["by"], task["is_all"])
             found = {"sums": ranges.sums.tobytes(), "has_overflown": ranges.has_overflown}
         else:
             found = {"rows": _to_bytes(reader.collect(ranges, task["by"]).batches)}
-        return {**report, "rows_read": one.rows, **found}
+        return {**report, "rows_read": sum(rows), **found}
 
 
 def _to_bytes(batches: list[pa.RecordBatch]) -> bytes:
@@ -165,7 +126,7 @@ class TaskReader(RangeReader):
         self._run = run
 
     def _tasks(self, what: str, ranges: Ranges, by: str, is_all: bool) -> list[Task]:
-        assert isinstance(self._side, (LcpSide, BackupSide))
+        assert isinstance(self._side, FileSide)
         return [
             {
                 "place": self._place,
@@ -215,10 +176,6 @@ class TaskReader(RangeReader):
         return found
 
 
-def _run_here(tasks: Sequence[Task]) -> Iterable[Report]:
-    return map(digest_fragment, tasks)
-
-
 def diff_files(
     a: Any,
     b: Any,
@@ -226,7 +183,7 @@ def diff_files(
     *,
     numbers: tuple[int | None, int | None] = (None, None),
     limit: int | None = 1_000,
-    run: Run = _run_here,
+    run: Run = lambda tasks: map(digest_fragment, tasks),
 ) -> Report:
     """Compare two copies in files, fragment by fragment in tasks; the report is that of `tm.diff`.
 

@@ -6,7 +6,7 @@ The mark of each kept local checkpoint must be the first record of the group tha
 
 from __future__ import annotations
 
-from contextlib import ExitStack, closing
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import FileMissing, UndoDamaged
@@ -15,7 +15,6 @@ from tidemark.engine.disk.data_file import file_bytes, file_name, open_data_file
 from tidemark.engine.disk.disk_layout import UNDO_GROUP_WORDS, UNDO_KIND_MASK, UNDO_LCP
 from tidemark.engine.disk.double_write import FILE_NAME, torn_pages
 from tidemark.engine.disk.undo_reader import UndoReader
-from tidemark.engine.log.geometry import open_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -63,11 +62,11 @@ class DiskFileCheck:
             self._guarded(undo.geometry, lambda reader: self._kept_log(reader, start, end))
 
     def _guarded(self, geometry: Geometry, work: Callable[[UndoReader], None]) -> None:
-        with self._report.noting(self._files), ExitStack() as ends:
-            handles = open_files(self._files, geometry, False)
-            reader = UndoReader(self._files, geometry, self._sysfile.store, handles)
-            ends.callback(reader.close)
-            self._report.files += len(handles)
+        with (
+            self._report.noting(self._files),
+            closing(UndoReader(self._files, geometry, self._sysfile.store)) as reader,
+        ):
+            self._report.files += geometry.file_count
             work(reader)
 
     # --- UNDO log --------------------------------------------------------------------------------

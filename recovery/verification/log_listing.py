@@ -31,7 +31,6 @@ from tidemark.engine.disk.undo_listing import list_undo_group
 from tidemark.engine.disk.undo_reader import UndoReader
 from tidemark.engine.disk.undo_ring import FOLDER as UNDO_FOLDER
 from tidemark.engine.log.geometry import FOLDER as REDO_FOLDER
-from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.listing import Dictionary, Entry, decode_image, image_size, key_of, list_group, list_spooled
 from tidemark.engine.log.load_files import FOLDER as LOAD_FOLDER
 from tidemark.engine.log.reader import GroupRead, LogReader
@@ -203,10 +202,7 @@ class StoreListing:
         From an LSN before the kept log, the remains of older groups come first; "retired" entries show where groups are
         missing. Raises: RedoDamaged if the kept log continues after a bad group.
         """
-        dictionary = Dictionary()
-        for control in self.controls:
-            for definition in control.tables:
-                dictionary.add(definition)
+        dictionary = Dictionary(definition for control in self.controls for definition in control.tables)
         start = self._start() if from_lsn is None else self._first_from(from_lsn)
         if from_lsn is not None:
             # Definitions created before are needed to read later groups.
@@ -261,8 +257,7 @@ class StoreListing:
         return None
 
     def _reader(self) -> LogReader:
-        geometry = self.sysfile.geometry
-        return LogReader(self._files, geometry, self.sysfile.store, open_files(self._files, geometry, False))
+        return LogReader(self._files, self.sysfile.geometry, self.sysfile.store)
 
     def groups(self, lsn: int, sequence: int) -> Iterator[GroupRead]:
         """Yield the intact groups from (lsn, sequence) to the end of the log. Raises: RedoDamaged."""
@@ -297,11 +292,8 @@ class StoreListing:
         geometry = self.sysfile.undo_geometry
         if geometry is None:
             return
-        dictionary = Dictionary()
-        for definition in self.tables():
-            dictionary.add(definition)
-        handles = open_files(self._files, geometry, False)
-        with closing(UndoReader(self._files, geometry, self.sysfile.store, handles, self.sysfile.undo_void)) as reader:
+        dictionary = Dictionary(self.tables())
+        with closing(UndoReader(self._files, geometry, self.sysfile.store, self.sysfile.undo_void)) as reader:
             next_sequence = 0
             marks = [each.undo.sequence for each in self.controls if each.undo is not None]
             first = min(marks) if marks and from_lsn is None and len(marks) == len(self.controls) else 0
@@ -332,9 +324,7 @@ class StoreListing:
                 yield {"kind": "damage", "file": f"{LCP_FOLDER}/control-{lcp_id}", "text": "not intact"}
                 continue
             yield _control_entry(control)
-            dictionary = Dictionary()
-            for definition in control.tables:
-                dictionary.add(definition)
+            dictionary = Dictionary(control.tables)
             for (table_id, fragment), sizes in sorted(control.fragments.items()):
                 name = data_name(lcp_id, table_id, fragment)
                 yield from self._data_file(control, name, (table_id, fragment), sizes, dictionary)

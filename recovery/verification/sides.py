@@ -20,6 +20,7 @@ from tidemark.engine.access.snapshot import Snapshot
 from tidemark.engine.memory.arena_layout import F_PAGES, F_SLOTS
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.recovery.backup.chain import Chain
+from tidemark.recovery.verification.digest_ranges import ROWID_BITS
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
     from tidemark.recovery.backup.manifest import Manifest
+    from tidemark.recovery.local_checkpoint.control import Control
     from tidemark.recovery.system_restart.attach import View
 
 PageRanges = dict[int, list[tuple[int, int]]]  # by fragment number: first logical page, and the end after the last
+ALL_PAGES = [(0, (1 << 32) - 1)]
 _ROWID_PAGE_SHIFT = 16
 _SPARE_PAGES = 16
 _JOINED_PAGES = 4
@@ -148,17 +151,17 @@ class ViewSide(_StoreSide):
         yield from scan(table, None, None, None if with_disk else list(table.definition.primary_key), numbers)
 
 
-class BackupSide(Side):
-    """A backup, read from its files."""
+class FileSide(Side):
+    """Tables read from files."""
 
-    def __init__(self, files: Files, manifest: Manifest) -> None:
+    def __init__(self, files: Files, content: Manifest | Control, store: bytes, number: int, what: str) -> None:
+        """number: of the local checkpoint or backup, whichever is `what`."""
         self._files = files
-        self._manifest = manifest
-        self.number = manifest.number
-        self.epoch = manifest.epoch
-        self.store = manifest.store.hex()
-        self.what = f"backup {manifest.number}"
-        self._definitions = {each.name: each for each in manifest.tables}
+        self.number = number
+        self.epoch = content.epoch
+        self.store = store.hex()
+        self.what = f"{what} {number}"
+        self._definitions = {each.name: each for each in content.tables}
         self._formats: dict[str, RowFormat] = {}
 
     def definitions(self) -> dict[str, TableDefinition]:
@@ -168,6 +171,14 @@ class BackupSide(Side):
         if name not in self._formats:
             self._formats[name] = RowFormat(self._definitions[name])
         return self._formats[name]
+
+
+class BackupSide(FileSide):
+    """A backup, read from its files."""
+
+    def __init__(self, files: Files, manifest: Manifest) -> None:
+        super().__init__(files, manifest, manifest.store, manifest.number, "backup")
+        self._manifest = manifest
 
     def extent(self, name: str) -> Extent:
         """Return an estimate; the number of pages is a guess, since no file has it."""
@@ -188,14 +199,14 @@ class BackupSide(Side):
                 yield from Chain(self._files, self._manifest.store, self._definitions[name], levels).batches()
 
 
-def page_ranges(numbers: Words, shift: int, rowid_bits: int) -> PageRanges:
+def page_ranges(numbers: Words, shift: int) -> PageRanges:
     """Return the logical pages of ranges by ROWID; ranges with few pages between them become one. numbers: place >>
     shift of each, ascending.
     """
     found: PageRanges = {}
     for number in numbers.tolist():
         place = number << shift
-        fragment, rowid = place >> rowid_bits, place & ((1 << rowid_bits) - 1)
+        fragment, rowid = place >> ROWID_BITS, place & ((1 << ROWID_BITS) - 1)
         first = rowid >> _ROWID_PAGE_SHIFT
         stop = ((rowid + (1 << shift) - 1) >> _ROWID_PAGE_SHIFT) + 1
         held = found.setdefault(fragment, [])
@@ -212,5 +223,5 @@ def numbers_of(sides: Sequence[Side], name: str) -> tuple[int, ...] | None:
     return each.pop() if len(each) == 1 else None
 
 
-def rowid_places(batch: ScanBatch, rowid_bits: int) -> Words:
-    return np.asarray((batch.fragments() << rowid_bits) | batch.rowids(), dtype=np.int64)
+def rowid_places(batch: ScanBatch) -> Words:
+    return np.asarray((batch.fragments() << ROWID_BITS) | batch.rowids(), dtype=np.int64)

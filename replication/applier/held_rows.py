@@ -100,13 +100,15 @@ class HeldRows:
             self._settle(held)
 
     def _settle(self, held: list[tuple[ChangeBatch, Operation]]) -> None:
+        import pyarrow as pa
+
         table = held[0][0].table
         rows: dict[Key, Row] = {}
         origins: dict[Key, ChangeBatch] = {}
         for batch, _ in held:
             keys = batch.changes(with_values=False)
             fresh = [tuple(key.values()) not in origins for key in keys.to_pylist()]
-            there = get_many(table, keys.filter(_mask(fresh)), None, self._txn, "exclusive")
+            there = get_many(table, keys.filter(pa.array(fresh, pa.bool_())), None, self._txn, "exclusive")
             rows.update({_key(table, row): row for row in there.to_pylist()})
             origins.update((tuple(key.values()), batch) for key in keys.to_pylist())
             if there.num_rows:
@@ -168,12 +170,6 @@ def _as_batch(batch: ChangeBatch, names: Sequence[str], rows: list[Row]) -> pa.R
 
     arrays = [pa.array([row[name] for row in rows], _type_of(batch, name)) for name in names]
     return pa.RecordBatch.from_arrays(arrays, list(names))
-
-
-def _mask(flags: list[bool]) -> Any:
-    import pyarrow as pa
-
-    return pa.array(flags, pa.bool_())
 
 
 def _key(table: Table, row: Row) -> Key:

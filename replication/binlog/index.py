@@ -32,6 +32,8 @@ class BinlogIndex:
         self.files = files
         self.folder = folder
         self.base = base
+        self._index_path = f"{folder}/{base}.index"
+        self._fresh_path = f"{folder}/{base}.index_new"
         self.exists = files.exists(self._index_path)
         self.names: list[str] = self._read(self._index_path) if self.exists else self._unfinished()
         for name in self.names:
@@ -39,14 +41,6 @@ class BinlogIndex:
                 raise FileMissing(
                     f"{name} is missing, though {self.base}.index names it; restore it from a backup", file=name
                 )
-
-    @property
-    def _index_path(self) -> str:
-        return f"{self.folder}/{self.base}.index"
-
-    @property
-    def _fresh_path(self) -> str:
-        return f"{self.folder}/{self.base}.index_new"
 
     def _unfinished(self) -> list[str]:
         """Return the names in the new index if a crash within `replace` removed the old one; none if the new index is

@@ -126,11 +126,6 @@ class StoreApplier:
         retried(store.clock, self._options.retries, work)
 
 
-def _settings_row(row: ReplicationRow) -> dict[str, Any]:
-    function = row.conflict_fn or ""
-    return {"db": row.database, "table_name": row.table, "server_id": row.server_id, "conflict_fn": function}
-
-
 def rows_of_settings(settings: Settings) -> list[ReplicationRow]:
     """Return the rows of `ndb_replication` that a source has sent."""
     return [
@@ -294,8 +289,12 @@ class Endpoint:
             binlog.unpin(holder)
 
     def _own_functions(self) -> Settings:
-        rows = [each for each in self.replication_rows() if each.conflict_fn is not None]
-        return Settings(tuple(_settings_row(each) for each in rows))
+        rows = [
+            {"db": row.database, "table_name": row.table, "server_id": row.server_id, "conflict_fn": row.conflict_fn}
+            for row in self.replication_rows()
+            if row.conflict_fn is not None
+        ]
+        return Settings(tuple(rows))
 
     # --- as a replica -----------------------------------------------------------------------------
     def positions(self, name: str) -> Positions:

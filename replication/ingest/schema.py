@@ -327,17 +327,12 @@ def _with_change(step: s.ChangeColumn, before: TableDefinition, store: Store, se
     if wanted.type != there.type:
         after = with_wider_column(after, wanted.name, wanted.type)
     if step.served is not None:
-        now = store.tables.named(_name_here(before, store))
+        now = store.tables.by_id[before.table_id]  # by its name before the renames of the statement
         column = now.definition.columns[before.position(wanted.name)]
         check_kept(now, column, step, session)
     default = _default_of(wanted, there)
     # A column that accepts NULL here, as it did at the source before, must lose its default.
     return after if default == there.default else with_default(after, wanted.name, default)
-
-
-def _name_here(definition: TableDefinition, store: Store) -> str:
-    """Return the name of a table before the renames of the statement."""
-    return next(name for name, each in store.tables.by_name.items() if each.definition.table_id == definition.table_id)
 
 
 def _default_of(wanted: Column, there: Column) -> Any:

@@ -184,9 +184,7 @@ class AttachedBinlog:
         elif self._store_epoch and not all(map(is_system_table, list(self._store.tables.by_name))):
             # A store with system tables only has lost nothing: a crash ended the opening that created them.
             self.incident(f"changes up to epoch {newest} were made before the store had a binlog")
-        written = self._injector.write_empty(newest)
-        self.writer.sync()
-        self._note(written)
+        self._begin_after(newest)
         self.rows.write()
         self._remove_mark()
         self._written = self._handled = newest
@@ -218,11 +216,15 @@ class AttachedBinlog:
         """
         epoch = self._written
         self.incident(f"the binlog of this node lacks changes up to epoch {epoch}; continue with another node's")
+        self._begin_after(epoch)
+        self._remove_mark()
+        self._has_gap = False
+
+    def _begin_after(self, epoch: int) -> None:
+        """Write the epoch after which the binlog is whole. Durable on return."""
         written = self._injector.write_empty(epoch)
         self.writer.sync()
         self._note(written)
-        self._remove_mark()
-        self._has_gap = False
 
     def _remove_mark(self) -> None:
         if self._files.exists(STOPPED):

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tidemark.replication.channel.endpoint import Endpoint
     from tidemark.replication.injector.binlog_rows import ChangedRows
 
-HELD_BYTES = 1 << 20
 # Changes after which a table still has its rows, under the same name and keys.
 _KEEPS_ROWS = (s.AddColumn, s.DropColumn, s.RenameColumn, s.ChangeColumn, s.SetDefault, s.CreateIndex, s.DropIndex)
 
@@ -65,7 +64,7 @@ class KeptBinlog:
             elif isinstance(each, Statement):
                 statements += parse(each.text, each.database)
             elif isinstance(each, EpochTransaction):
-                events = events_of(each, HELD_BYTES)
+                events = events_of(each)
                 epoch, _ = reader.look(events())
                 if epoch > self._epoch:
                     return

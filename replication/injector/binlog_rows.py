@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 OPERATIONS: Final = {e.WRITE: "write", e.UPDATE: "update", e.DELETE: "delete"}
 BODY_BYTES = 1 << 20
+HELD_BYTES = 1 << 20  # of events: an epoch with more is read from its file each time
 
 
 @dataclass(frozen=True)
@@ -179,16 +180,16 @@ def definitions_in(store: Store) -> Callable[[str], TableDefinition | None]:
     return definition_of
 
 
-def events_of(transaction: EpochTransaction, held_bytes: int) -> Callable[[], Iterator[ReadEvent]]:
+def events_of(transaction: EpochTransaction) -> Callable[[], Iterator[ReadEvent]]:
     """Return a function that yields the events of a transaction from the start at each call: from memory if they have
-    at most `held_bytes`, else from the file. The position of the reader does not change.
+    at most `HELD_BYTES`, else from the file. The position of the reader does not change.
     """
     held: list[ReadEvent] = []
     size_bytes = 0
     for read in transaction.events():
         held.append(read)
         size_bytes += len(read.raw)
-        if size_bytes > held_bytes:
+        if size_bytes > HELD_BYTES:
             return transaction.events
     return lambda: iter(held)
 

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from tidemark.replication.channel.endpoint import Endpoint
     from tidemark.replication.injector.attached import AttachedBinlog
 
-HELD_BYTES = 1 << 20  # of events: an epoch with more is read from its file each time
 POLL_SECONDS = 0.2  # how soon a waiting reader sees that the store has failed
 
 
@@ -192,7 +191,7 @@ class Changes(Closable):
                 if isinstance(each, Statement):
                     statements.append(each.text)
                     continue
-                events = events_of(each, HELD_BYTES)
+                events = events_of(each)
                 epoch, has_rows = self._reader.look(events())
                 is_wanted = epoch > self.epoch and (has_rows or bool(statements))
                 self.epoch = max(self.epoch, epoch)

@@ -121,7 +121,9 @@ class Carrier:
             self._is_closed = True
         for sender in self.senders.values():
             sender.stop()
-        for conversation in self._open_conversations():
+        with self._mutex:
+            conversations = list(self._conversations)
+        for conversation in conversations:
             conversation.close()
         for sender in self.senders.values():
             sender.join()
@@ -262,7 +264,3 @@ class Carrier:
             self._conversations.discard(conversation)
         if wake is not None:
             wake.close()
-
-    def _open_conversations(self) -> list[Conversation]:
-        with self._mutex:
-            return list(self._conversations)

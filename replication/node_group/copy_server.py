@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import Error, NotPrimary, PeerError, PeerRefused
@@ -99,17 +100,15 @@ class CopyServer:
                 node.store.log.hold_tail(self._holders.pop(number)[0], f"node {number}", None)
 
 
+@dataclass(frozen=True)
 class ServedCopy:
     """One copy under way."""
 
-    def __init__(
-        self, server: CopyServer, node: NodeStore, conversation: Conversation, source: Source, feed: Feed
-    ) -> None:
-        self._server = server
-        self._node = node
-        self._conversation = conversation
-        self._source = source
-        self._feed = feed
+    _server: CopyServer
+    _node: NodeStore
+    _conversation: Conversation
+    _source: Source
+    _feed: Feed
 
     def run(self) -> None:
         """Run until the end of the copy is sent. Raises: Error."""

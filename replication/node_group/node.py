@@ -225,7 +225,9 @@ class GroupNode:
         record = view_file.record
         assert record is not None
         configuration = self._configuration
-        self._incarnation = max(self._incarnation + 1, self._eighths())
+        # Eighths of a second since 2026: higher at each start, and 32 bits hold them for 17 years.
+        eighths = (self._clock.wall_us() - INCARNATIONS_SINCE_US) // 125_000
+        self._incarnation = max(self._incarnation + 1, eighths)
         peers = frozenset(configuration.members)
         self._newest = Life(
             self._home,
@@ -240,10 +242,6 @@ class GroupNode:
         )
         return self._newest
 
-    def _eighths(self) -> int:
-        """Eighths of a second since 2026: higher at each start, and 32 bits hold them for 17 years."""
-        return (self._clock.wall_us() - INCARNATIONS_SINCE_US) // 125_000
-
     def _check_record(self, view_file: ViewFile) -> None:
         record = view_file.record
         assert record is not None
@@ -255,11 +253,8 @@ class GroupNode:
 
     def _made_store(self) -> bytes:
         """Create the store of a group that this node founds, unless there is one; return its UUID."""
-        node = self._home.open(True)
-        try:
+        with closing(self._home.open(True)) as node:
             return node.identity[0]
-        finally:
-            node.close()
 
     def _carrier(
         self,

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.reader import LogReader
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.log.redo import RedoLog
     from tidemark.engine.memory.arena import Words
@@ -25,7 +27,7 @@ class SentGroups:
 
     def __init__(self, log: RedoLog, files: Files, uuid: bytes) -> None:
         self._log = log
-        self._reader = LogReader(files, log.geometry, uuid, open_files(files, log.geometry, False))
+        self._reader = LogReader(files, log.geometry, uuid)
         self._mutex = threading.Lock()
         self._places: dict[int, int] = {}  # sequence -> LSN of the groups in the files, in order
         self._window: deque[tuple[int, Words]] = deque()
@@ -34,10 +36,9 @@ class SentGroups:
 
     def look_through(self) -> None:
         """Index the groups that the opening found in the log. No other thread writes in the meantime."""
-        lsn, sequence = self._log.tail_lsn, self._log.tail_sequence
-        while sequence < self._log.sequence and (group := self._reader.group_at(lsn, sequence)) is not None:
-            self.add(sequence, lsn, group.epoch, group.words)
-            lsn, sequence = group.end_lsn, sequence + 1
+        tail = self._log.tail_sequence
+        for group in islice(self._reader.intact(self._log.tail_lsn, tail), self._log.sequence - tail):
+            self.add(group.sequence, group.lsn, group.epoch, group.words)
 
     def add(self, sequence: int, lsn: int, epoch: int, words: Words) -> None:
         """Add the next group; its words must not change any more."""
@@ -65,29 +66,23 @@ class SentGroups:
             found = [(sequence, words) for sequence, words in self._window if first <= sequence <= last]
             lsn = self._places.get(first)
         if found and found[0][0] == first:
-            return _bounded([words for _, words in found])
+            return _bounded(words for _, words in found)
         if lsn is None:
             return ()
-        read: list[Words] = []
-        size_bytes = 0
-        while first <= last and size_bytes < AT_ONCE_BYTES:
-            group = self._reader.group_at(lsn, first)
-            if group is None:
-                break  # the log was cut in the meantime
-            read.append(group.words)
-            size_bytes += group.words.nbytes
-            lsn, first = group.end_lsn, first + 1
-        return tuple(read)
+        # Fewer, if the log was cut in the meantime.
+        return _bounded(group.words for group in islice(self._reader.intact(lsn, first), max(0, last - first + 1)))
 
     def close(self) -> None:
         """Stop reading."""
         self._reader.close()
 
 
-def _bounded(words: list[Words]) -> tuple[Words, ...]:
+def _bounded(groups: Iterable[Words]) -> tuple[Words, ...]:
+    taken: list[Words] = []
     size_bytes = 0
-    for at, each in enumerate(words):
-        size_bytes += each.nbytes
+    for words in groups:
+        taken.append(words)
+        size_bytes += words.nbytes
         if size_bytes >= AT_ONCE_BYTES:
-            return tuple(words[: at + 1])
-    return tuple(words)
+            break
+    return tuple(taken)

@@ -6,14 +6,13 @@ accepted. This module only defines options: binlog, channels and applier read th
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Final
 
 from tidemark.engine.base.errors import SchemaInvalid
-from tidemark.engine.base.options import OptionKeywords, Options, Size, format_size, parse_size
+from tidemark.engine.base.options import OptionKeywords, Options, Size, format_size, no_such_option, parse_size
 from tidemark.engine.log.redo_layout import AUTHOR_MASK
 from tidemark.replication.settings.conflict_function import Role
 
@@ -158,12 +157,6 @@ def _refuse(option: Option, value: object, wanted: str) -> SchemaInvalid:
     return SchemaInvalid(f"option {option.name} is {value!r}; give {wanted}", option=option.name)
 
 
-def _unknown(name: object, known: Collection[str]) -> SchemaInvalid:
-    near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
-    advice = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
-    return SchemaInvalid(f"there is no option {name!r}; {advice}", option=name)
-
-
 def _ids(option: Option, value: object) -> tuple[int, ...]:
     values = value if isinstance(value, (tuple, list, set, frozenset)) else (value,)
     is_fine = all(isinstance(each, int) and not isinstance(each, bool) and 0 < each <= SERVER_ID_MAX for each in values)
@@ -186,7 +179,7 @@ def validate(name: str, value: object) -> Any:
     """
     option = BY_NAME.get(name)
     if option is None:
-        raise _unknown(name, BY_NAME)
+        raise no_such_option(name, BY_NAME)
     if value is None and option.default is None:
         return None
     if option.kind is bool:
@@ -253,7 +246,7 @@ def split_keywords(keywords: Mapping[str, object]) -> tuple[Options, dict[str, A
     known = [*(each.name for each in fields(Options) if each.init), *OF_STORE]
     for name in keywords:
         if name not in known:
-            raise _unknown(name, known)
+            raise no_such_option(name, known)
     engine = {name: value for name, value in keywords.items() if name not in OF_STORE}
     given = settings({name: value for name, value in keywords.items() if name in OF_STORE})
     if given["log_bin"] is not None and not given["server_id"]:

@@ -22,6 +22,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from tidemark.engine.base.clock import Clock
@@ -52,18 +53,17 @@ BACKLOG = 1_024
 _READ_BYTES = 4_096
 
 
+@dataclass(eq=False)
 class _Unproved:
     """A connection whose other side has not proved itself yet."""
 
-    def __init__(self, wire: Wire, address: str, where: Any, deadline: float) -> None:
-        """address: the key of its quota. where: the address of the other side, as the system names it."""
-        self.wire = wire
-        self.address = address
-        self.where = where
-        self.deadline = deadline
-        self.handshake: CalledHandshake | None = None  # set before the connection is registered
-        self.wake: Wake | None = None  # set once the connection is admitted
-        self.is_secure = True  # False during the TLS handshake
+    wire: Wire
+    address: str  # the key of its quota
+    where: Any  # the address of the other side, as the system names it
+    deadline: float
+    handshake: CalledHandshake | None = None  # set before the connection is registered
+    wake: Wake | None = None  # set once the connection is admitted
+    is_secure: bool = True  # False during the TLS handshake
 
     @property
     def has_greeted(self) -> bool:

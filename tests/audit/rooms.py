@@ -38,6 +38,7 @@ ROOMS = (
         "log",
         (
             *("engine/log/redo.py", "engine/log/reader.py", "engine/log/group.py", "engine/log/geometry.py"),
+            "engine/log/ring.py",
             *("engine/log/tail.py", "engine/log/follower.py", "engine/disk/undo.py", "engine/disk/undo_reader.py"),
             *("engine/disk/undo_ring.py", "engine/log/leaders.py", "engine/files/durable_files.py"),
         ),

@@ -7,7 +7,6 @@ import pytest
 from tests.log.undo_support import STORE, Undo, geometry_of
 from tidemark.engine.disk.disk_layout import UNDO_FREE
 from tidemark.engine.disk.undo_reader import UndoReader
-from tidemark.engine.log.geometry import open_files
 from tidemark.recovery.crash_harness.disks import FaultFiles, MemoryFiles, OrderMonitor, OrderViolation, Rule
 
 
@@ -79,7 +78,7 @@ def test_restart_that_firms_up_the_end_passes() -> None:
     undo.write(UNDO_FREE, 1)
     image = undo.after_power_loss()
     again = OrderMonitor(image)
-    ring = UndoReader(again, undo.geometry, STORE, open_files(again, undo.geometry, True))
+    ring = UndoReader(again, undo.geometry, STORE, writable=True)
     assert ring.find_end(1, 0) == 1
     ring.seal_tail()
     log = Undo(undo.geometry, 1_400, image, ring.next_position(), 2, lambda files: again)

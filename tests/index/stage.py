@@ -11,6 +11,7 @@ import numpy as np
 from tests.index.whole import WholeIndex
 from tests.store.support import open_memory
 from tidemark.engine.index import index_layout as ix
+from tidemark.engine.index.key_values import KeyShape
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
 from tidemark.engine.schema.partition import HashPartition
@@ -70,9 +71,7 @@ class Stage:
     def make_index(self, capacities: tuple[int, int] | None = None) -> WholeIndex:
         return WholeIndex(
             self.store.arena,
-            self.table.definition,
-            self.table.format.layout,
-            self.key,
+            KeyShape(self.table.definition, self.table.format.layout, self.key),
             self.table.fragments,
             capacities=capacities,
         )

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tidemark.engine.base.clock import ManualClock
-from tidemark.engine.log.geometry import Geometry, create_files, open_files
+from tidemark.engine.log.geometry import Geometry, create_files
 from tidemark.engine.log.group import Position
 from tidemark.engine.log.reader import GroupRead, LogReader
 from tidemark.engine.log.redo import RedoLog
@@ -106,7 +106,7 @@ class Log:
 
 def reader(files: MemoryFiles, geometry: Geometry, store: bytes = STORE, is_writing: bool = False) -> LogReader:
     files.read_errors_latch = False
-    return LogReader(files, geometry, store, open_files(files, geometry, is_writing))
+    return LogReader(files, geometry, store, is_writing)
 
 
 def read(files: MemoryFiles, geometry: Geometry, lsn: int = 0, sequence: int = 1) -> list[GroupRead]:

@@ -14,7 +14,7 @@ from tidemark.engine.base.errors import UndoDamaged
 from tidemark.engine.disk.disk_layout import UNDO_ALLOC, UNDO_FREE, UNDO_GROUP
 from tidemark.engine.disk.undo_reader import UndoReader
 from tidemark.engine.disk.undo_ring import UndoPosition, group_bytes_max
-from tidemark.engine.log.geometry import Geometry, open_files
+from tidemark.engine.log.geometry import Geometry
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION, seal
 from tidemark.recovery.crash_harness.disks.faults import FaultFiles, Rule
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
@@ -239,7 +239,7 @@ def test_every_read_failing_once_is_undo_damaged_and_nothing_is_changed() -> Non
         nth += 1
         files = FaultFiles(image, [Rule("pread", "undo/*", nth=nth, error=errno.EIO)])
         files.read_errors_latch = False
-        found = UndoReader(files, undo.geometry, STORE, open_files(files, undo.geometry, False))
+        found = UndoReader(files, undo.geometry, STORE)
         try:
             found.find_end(1, 0)
             list(found.backward())

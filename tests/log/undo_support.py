@@ -20,7 +20,7 @@ from tidemark.engine.disk.undo import UndoLog
 from tidemark.engine.disk.undo_kernels import append_undo, release_undo, reserve_undo, setup_undo, undo_region_words
 from tidemark.engine.disk.undo_reader import UndoReader
 from tidemark.engine.disk.undo_ring import UndoPosition, create_undo_files, undo_ring
-from tidemark.engine.log.geometry import Geometry, open_files
+from tidemark.engine.log.geometry import Geometry
 from tidemark.engine.memory.arena_layout import OK
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
@@ -127,7 +127,7 @@ class Undo:
 
 def reader(files: MemoryFiles, geometry: Geometry, store: bytes = STORE) -> UndoReader:
     files.read_errors_latch = False
-    return UndoReader(files, geometry, store, open_files(files, geometry, True))
+    return UndoReader(files, geometry, store, writable=True)
 
 
 def read_backward(found: UndoReader) -> list[Made]:

@@ -12,7 +12,6 @@ from tests.node_group.slots import different_slots
 from tests.store.support import SMALL, open_memory, rows_of
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
-from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.reader import LogReader
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.local_checkpoint.copies import CopySink
@@ -49,9 +48,7 @@ class Stream:
         with db.parts.store.latch:
             self._log.divide()
             self._at = (self._log.head_lsn, self._log.sequence)
-        self._reader = LogReader(
-            files, self._log.geometry, opened.identity[0], open_files(files, self._log.geometry, False)
-        )
+        self._reader = LogReader(files, self._log.geometry, opened.identity[0])
 
     def groups(self, most: int = 1 << 30) -> list[Any]:
         """Make the next groups durable and return them."""

@@ -13,7 +13,6 @@ import tidemark as tm
 from tests.node_group.pair import Pair, PairWorld, slots_of
 from tests.store.history import LEAST, PAGE_SIZES, History, Step
 from tests.store.support import ACCOUNT
-from tidemark.engine.log.geometry import open_files
 from tidemark.engine.log.reader import GroupRead, LogReader, described
 from tidemark.engine.log.records import Frame, frames
 from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_DELETE, KIND_INSERT, KIND_UPDATE
@@ -80,9 +79,7 @@ def test_log_of_the_member_has_the_groups_of_the_primary_word_for_word() -> None
 
 def groups_of(db: Any) -> list[GroupRead]:
     log = db.parts.store.log
-    reader = LogReader(
-        db.parts.files, log.geometry, db.parts.opened.identity[0], open_files(db.parts.files, log.geometry, False)
-    )
+    reader = LogReader(db.parts.files, log.geometry, db.parts.opened.identity[0])
     groups = list(reader.groups(log.tail_lsn, log.tail_sequence))
     reader.close()
     return groups

@@ -16,7 +16,7 @@ from tests.replication.site import DISK, WHOLE, account_site, open_site
 from tests.seeds import fresh_seeds
 from tests.store.support import ACCOUNT, open_memory
 from tidemark.replication.binlog.position import Position
-from tidemark.replication.injector import changes as room
+from tidemark.replication.injector import binlog_rows
 
 OPERATIONS = {"WRITE_ROW": "write", "UPDATE_ROW": "update", "DELETE_ROW": "delete"}
 
@@ -60,10 +60,10 @@ def wanted(history, number):
 
 
 @pytest.mark.parametrize("number", [2, 3, 6, 7, 8, 9])
-@pytest.mark.parametrize("held", [room.HELD_BYTES, 1])
+@pytest.mark.parametrize("held", [binlog_rows.HELD_BYTES, 1])
 @pytest.mark.parametrize("seed", [4, 754068748, *fresh_seeds(1)])
 def test_changes_are_what_transactions_did_over_restarts_whatever_the_type(number, held, seed, monkeypatch):
-    monkeypatch.setattr(room, "HELD_BYTES", held)
+    monkeypatch.setattr(binlog_rows, "HELD_BYTES", held)
     print("seed", seed)
     rng = random.Random(seed)
     db = open_site(**DISK)

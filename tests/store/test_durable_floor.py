@@ -19,13 +19,10 @@ from tidemark.recovery.verification.check import check_closed
 
 def last_group(db: Any) -> tuple[str, int, int]:
     """File, offset and bytes of the last group of the log."""
-    from tidemark.engine.log.geometry import open_files
     from tidemark.engine.log.reader import LogReader
 
     log = db.parts.store.log
-    reader = LogReader(
-        db.parts.files, log.geometry, db.parts.opened.identity[0], open_files(db.parts.files, log.geometry, False)
-    )
+    reader = LogReader(db.parts.files, log.geometry, db.parts.opened.identity[0])
     last = list(reader.groups(log.tail_lsn, log.tail_sequence))[-1]
     number, offset, _, _ = log.geometry.pieces(last.lsn, GROUP_ALIGN_BYTES)[0]
     return log.geometry.name(number), offset, last.end_lsn - last.lsn

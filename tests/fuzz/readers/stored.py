@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -188,13 +187,11 @@ def _read_extents(data: bytes) -> object:
 
 
 # --- logs -----------------------------------------------------------------------------------------------
-@contextmanager
-def _ring(geometry: Geometry, data: bytes) -> Iterator[tuple[MemoryFiles, list[Any]]]:
+def _ring(geometry: Geometry, data: bytes) -> MemoryFiles:
     """A ring whose first file begins with an input."""
     rest = bytes(geometry.file_bytes)
     names = geometry.names()
-    files = disk({names[0]: data[: len(rest)].ljust(len(rest), b"\0"), **dict.fromkeys(names[1:], rest)})
-    yield files, open_files(files, geometry, True)
+    return disk({names[0]: data[: len(rest)].ljust(len(rest), b"\0"), **dict.fromkeys(names[1:], rest)})
 
 
 def schema_records(data: bytes, rng: random.Random, others: Sequence[bytes]) -> bytes:
@@ -219,14 +216,13 @@ def _redo_members() -> list[bytes]:
 
 def _read_redo(data: bytes) -> object:
     geometry = Geometry(RING_FILE, 3)
-    with _ring(geometry, data) as (files, handles):
-        reader = LogReader(files, geometry, kept().store, handles)
-        dictionary, listed = Dictionary(), 0
-        for group in reader.groups(0, 1):
-            referred(group)
-            listed += sum(1 for _ in list_group(group, dictionary))
-        reader.seal_tail()
-        return or_nothing(listed or None)
+    reader = LogReader(_ring(geometry, data), geometry, kept().store, writable=True)
+    dictionary, listed = Dictionary(), 0
+    for group in reader.groups(0, 1):
+        referred(group)
+        listed += sum(1 for _ in list_group(group, dictionary))
+    reader.seal_tail()
+    return or_nothing(listed or None)
 
 
 def _undo_members() -> list[bytes]:
@@ -235,13 +231,12 @@ def _undo_members() -> list[bytes]:
 
 def _read_undo(data: bytes) -> object:
     geometry = undo_ring(RING_FILE, 3)
-    with _ring(geometry, data) as (files, handles):
-        reader = UndoReader(files, geometry, kept().store, handles)
-        groups = reader.find_end(1, 0)
-        dictionary = Dictionary()
-        for group, offsets in reader.backward():
-            list(list_undo_group(group, offsets, dictionary))
-        return or_nothing(groups or None)
+    reader = UndoReader(_ring(geometry, data), geometry, kept().store, writable=True)
+    groups = reader.find_end(1, 0)
+    dictionary = Dictionary()
+    for group, offsets in reader.backward():
+        list(list_undo_group(group, offsets, dictionary))
+    return or_nothing(groups or None)
 
 
 @cache
@@ -254,7 +249,7 @@ def _spooled() -> tuple[bytes, Referred, str, bytes, TableDefinition]:
     table = db["test.account"].definition
     killed = files.kill()
     content = or_nothing(read_sysfile(killed))
-    reader = LogReader(killed, content.geometry, content.store, open_files(killed, content.geometry, False))
+    reader = LogReader(killed, content.geometry, content.store)
     what = next(each for group in reader.groups(0, 1) if (each := referred(group)) is not None)
     db.close()
     return content.store, what, what.names[0], killed.snapshot()[what.names[0]], table
