@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 # First: it refuses an interpreter on which the store cannot work.
 from tidemark import _preflight as _preflight  # isort: skip
-from tidemark.engine.base import errors as _errors
+from tidemark import errors as errors
 from tidemark.engine.base.errors import *  # every error class is public
+
+__version__ = "0.1.0"  # of the distribution, too (pyproject.toml)
 
 if TYPE_CHECKING:
     from tidemark import aio as aio
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
     from tidemark.engine.types import VarBinary as VarBinary
     from tidemark.engine.types import VarChar as VarChar
     from tidemark.handles import TableHandle as TableHandle
+    from tidemark.handles import TypedTable as TypedTable
     from tidemark.monitoring.metrics import metrics as metrics
     from tidemark.monitoring.port import serve_metrics as serve_metrics
     from tidemark.monitoring.tracing import opentelemetry_tracer as opentelemetry_tracer
@@ -74,6 +77,7 @@ if TYPE_CHECKING:
     from tidemark.opening import open as open
     from tidemark.pushdown.dataset import TableDataset as TableDataset
     from tidemark.read_only import ReadOnlyDatabase as ReadOnlyDatabase
+    from tidemark.read_only import ReadOnlySnapshot as ReadOnlySnapshot
     from tidemark.remote.database import RemoteDatabase as RemoteDatabase
     from tidemark.remote.database import connect as connect
     from tidemark.remote.scan import RemoteScan as RemoteScan
@@ -87,13 +91,15 @@ if TYPE_CHECKING:
     from tidemark.replication.wire.wire import server_tls as server_tls
     from tidemark.scans import Scan as Scan
     from tidemark.session import Transaction as Transaction
+    from tidemark.session import TransactionTable as TransactionTable
+    from tidemark.session import TypedTransactionTable as TypedTransactionTable
     from tidemark.sites.channel import Applied as Applied
     from tidemark.sites.channel import Channel as Channel
     from tidemark.sites.serving import Serving as Serving
     from tidemark.sites.serving import serve as serve
     from tidemark.snapshot import Snapshot as Snapshot
     from tidemark.snapshot import SnapshotTable as SnapshotTable
-    from tidemark.typed_rows import TypedTable as TypedTable
+    from tidemark.typed_rows import TypedSnapshotTable as TypedSnapshotTable
 
 # Each name is imported when it is first used, so that commands which open no store start at once.
 _HOMES = {
@@ -115,7 +121,7 @@ _HOMES = {
         "Binary Blob Bool Char Date DateTime Decimal Enum Float32 Float64 Int16 Int32 Int64 Int8 JSON Text Time "
         "Timestamp UInt16 UInt32 UInt64 UInt8 UUID VarBinary VarChar"
     ),
-    "tidemark.handles": "TableHandle",
+    "tidemark.handles": "TableHandle TypedTable",
     "tidemark.monitoring.metrics": "metrics",
     "tidemark.monitoring.port": "serve_metrics",
     "tidemark.monitoring.tracing": "opentelemetry_tracer",
@@ -123,7 +129,7 @@ _HOMES = {
     "tidemark.nodes.node_group": "NodeGroup",
     "tidemark.opening": "open",
     "tidemark.pushdown.dataset": "TableDataset",
-    "tidemark.read_only": "ReadOnlyDatabase",
+    "tidemark.read_only": "ReadOnlyDatabase ReadOnlySnapshot",
     "tidemark.remote.database": "RemoteDatabase connect",
     "tidemark.remote.scan": "RemoteScan",
     "tidemark.remote.serving": "CallServing serve_calls",
@@ -132,14 +138,14 @@ _HOMES = {
     "tidemark.remote.transaction": "RemoteTransaction",
     "tidemark.replication.wire.wire": "client_tls server_tls",
     "tidemark.scans": "Scan",
-    "tidemark.session": "Transaction",
+    "tidemark.session": "Transaction TransactionTable TypedTransactionTable",
     "tidemark.sites.channel": "Applied Channel",
     "tidemark.sites.serving": "Serving serve",
     "tidemark.snapshot": "Snapshot SnapshotTable",
-    "tidemark.typed_rows": "TypedTable",
+    "tidemark.typed_rows": "TypedSnapshotTable",
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names.split()}
-_NAMES = [*_HOME, *(name for name, value in vars(_errors).items() if isinstance(value, type))]
+_NAMES = [*_HOME, *(name for name, value in vars(errors).items() if isinstance(value, type))]
 if not TYPE_CHECKING:  # type checkers take the imports above
     __all__ = _NAMES
 
@@ -156,4 +162,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_NAMES})
+    return sorted({*_NAMES, "aio", "errors", *(name for name in globals() if name.startswith("__"))})

@@ -18,7 +18,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
 
 from tidemark import opening
 from tidemark.calls import has_calls_of
@@ -26,16 +26,28 @@ from tidemark.database import Database as SyncDatabase
 from tidemark.derived import described
 from tidemark.engine.base.errors import Retryable, SchemaInvalid
 from tidemark.handles import TableHandle
+from tidemark.handles import TypedTable as SyncTypedTable
 from tidemark.scans import Scan as SyncScan
-from tidemark.session import READ_COMMITTED, Isolation
+from tidemark.session import READ_COMMITTED, Isolation, Lock
 from tidemark.session import Transaction as SyncTransaction
+from tidemark.session import TransactionTable as SyncTransactionTable
 from tidemark.shared_calls import RETRY_PAUSE_SECONDS
 from tidemark.snapshot import Snapshot as SyncSnapshot
 from tidemark.table_reads import TableReads
+from tidemark.typed_rows import TypedReads as SyncTypedReads
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     import pyarrow as pa
 
+    from tidemark.engine.rows.row import Row
+    from tidemark.scans import Progress
+
+__all__ = [
+    *("Database", "Scan", "Snapshot", "SnapshotTable", "Table", "Transaction", "TransactionTable"),
+    *("TypedSnapshotTable", "TypedTable", "TypedTransactionTable", "connect", "open"),
+]
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -107,9 +119,14 @@ class Awaited(Generic[P, R]):
 class _Calls:
     """Calls on one object. `find` returns it, in the thread in which the call runs."""
 
-    def __init__(self, executor: Executor, find: Callable[[], Any]) -> None:
+    def __init__(self, executor: Executor, find: Callable[[], Any], what: str = "") -> None:
+        """what: how the object shows itself."""
         self._executor = executor
         self._find = find
+        self._what = what
+
+    def __repr__(self) -> str:
+        return f"<tidemark {self._what}, awaited>"
 
     async def _call(self, name: str, /, *arguments: Any, **named: Any) -> Any:
         return await completed(self._executor, lambda: getattr(self._find(), name)(*arguments, **named))
@@ -168,7 +185,20 @@ class Scan(_Calls):
                 await completed(self._executor, getattr(found, "close", lambda: None))
 
 
-class _Reads(_Calls):
+class _Table(_Calls):
+    """What is the same in tables with and without a class of rows."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> NoReturn:
+        raise TypeError("len() of a table cannot be awaited; use `await table.count()`")
+
+    def __contains__(self, key: object) -> NoReturn:
+        raise TypeError("`in` a table cannot be awaited; use `await table.get(key) is not None`")
+
+
+class _Reads(_Table):
     """The reading calls of tables."""
 
     # calls: python -m tools.make_faces
@@ -189,7 +219,14 @@ class _Reads(_Calls):
 
     def scan(self, *arguments: Any, **named: Any) -> Scan:
         """Return a scan of the table; the arguments are those of `TableHandle.scan`."""
-        return Scan(self._executor, lambda: self._find().scan(*arguments, **named))
+        return Scan(self._executor, lambda: self._find().scan(*arguments, **named), f"scan of {self._what}")
+
+    async def __getitem__(self, key: Any) -> Row:
+        """Return the row with this key: `await table[key]`. Raises: RowNotFound."""
+        return await self._call("__getitem__", key)  # type: ignore[no-any-return]
+
+    def __aiter__(self) -> AsyncIterator[Row]:
+        return self.scan().__aiter__()
 
 
 @has_calls_of("awaited table")
@@ -205,9 +242,10 @@ class Table(_Reads):
         ...         await asyncio.gather(*(item.insert((number, 0)) for number in range(20)))
         ...         await item.update_where({"n": tm.col("id") * 2}, where=tm.col("id") > 17)
         ...         await item.explain(where=tm.col("id") == 3)
-        ...         return await item.get(19), await item.scan().sum("n")
+        ...         found = [row.id async for row in item.scan(where=tm.col("n") > 0)]
+        ...         return await item[19], await item.get(20), await item.sum("n"), len(found)
         >>> asyncio.run(main())
-        (Row(id=19, n=38), 74)
+        (Row(id=19, n=38), None, 74, 2)
     """
 
     # calls: python -m tools.make_faces
@@ -243,6 +281,196 @@ class SnapshotTable(_Reads):
     """
 
 
+@has_calls_of("awaited transaction table")
+class TransactionTable(_Reads):
+    """The calls of `tm.TransactionTable`, awaited; they raise as there.
+
+    Examples:
+        >>> async def main():
+        ...     async with tm.aio.open("shop", redo_log="16 MiB") as db:
+        ...         await db.create_table("item", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32)], "id")
+        ...         async with db.transaction() as txn:
+        ...             item = txn.table("item")
+        ...             await item.insert((1, 10))
+        ...             row = await item.get(1, lock="exclusive")
+        ...             return await item.update(1, {"n": row.n - 3}), (await item[1]).n
+        >>> asyncio.run(main())
+        (True, 7)
+    """
+
+    # calls: python -m tools.make_faces
+    insert = Awaited(SyncTransactionTable.insert)
+    write = Awaited(SyncTransactionTable.write)
+    update = Awaited(SyncTransactionTable.update)
+    delete = Awaited(SyncTransactionTable.delete)
+    upsert = Awaited(SyncTransactionTable.upsert)
+    insert_many = Awaited(SyncTransactionTable.insert_many)
+    write_many = Awaited(SyncTransactionTable.write_many)
+    upsert_many = Awaited(SyncTransactionTable.upsert_many)
+    update_many = Awaited(SyncTransactionTable.update_many)
+    delete_many = Awaited(SyncTransactionTable.delete_many)
+    update_where = Awaited(SyncTransactionTable.update_where)
+    delete_where = Awaited(SyncTransactionTable.delete_where)
+    get = Awaited(SyncTransactionTable.get)
+    get_many = Awaited(SyncTransactionTable.get_many)
+    # end of calls
+
+
+class _TypedReads(_Table, Generic[R]):
+    """The reading calls of tables whose rows are objects of a class."""
+
+    def __init__(self, executor: Executor, make: Callable[[], Any], what: str) -> None:
+        """make: returns the table; the class is compared with it in the first call."""
+        super().__init__(executor, functools.cache(make), what)
+
+    # calls: python -m tools.make_faces
+    explain = Awaited(SyncTypedReads.explain)
+    count = Awaited(SyncTypedReads.count)
+    sum = Awaited(SyncTypedReads.sum)
+    min = Awaited(SyncTypedReads.min)
+    max = Awaited(SyncTypedReads.max)
+    mean = Awaited(SyncTypedReads.mean)
+    aggregate = Awaited(SyncTypedReads.aggregate)
+    to_arrow = Awaited(SyncTypedReads.to_arrow)
+    to_pandas = Awaited(SyncTypedReads.to_pandas)
+    to_polars = Awaited(SyncTypedReads.to_polars)
+    to_numpy = Awaited(SyncTypedReads.to_numpy)
+    # end of calls
+
+    async def get(self, key: Any, *, index: str | None = None) -> R | None:
+        """Return the row with this key, or None."""
+        return await self._call("get", key, index=index)  # type: ignore[no-any-return]
+
+    async def get_many(self, keys: Any, *, index: str | None = None) -> list[R]:
+        """Return the rows with these keys, in the order of the keys; keys without a row are left out."""
+        return await self._call("get_many", keys, index=index)  # type: ignore[no-any-return]
+
+    def scan(self, *arguments: Any, **named: Any) -> AsyncIterator[R]:
+        """Iterate over the rows that a condition accepts, with `async for`. The arguments are those of
+        `tm.TypedTable.scan`, in a transaction those of `tm.TypedTransactionTable.scan`.
+        """
+        scan = Scan(self._executor, lambda: self._find().scan(*arguments, **named))
+        return scan.__aiter__()
+
+    async def __getitem__(self, key: Any) -> R:
+        """Return the row with this key: `await table[key]`. Raises: RowNotFound."""
+        return await self._call("__getitem__", key)  # type: ignore[no-any-return]
+
+    def __aiter__(self) -> AsyncIterator[R]:
+        return self.scan()
+
+
+@has_calls_of("awaited typed table")
+class TypedTable(_TypedReads[R]):
+    """The calls of `tm.TypedTable`, awaited; they raise as there. The first call also raises SchemaInvalid if the class
+    does not agree with the table.
+
+    Examples:
+        >>> import dataclasses
+        >>> @dataclasses.dataclass
+        ... class Item:
+        ...     id: int
+        ...     n: int
+        >>> async def main():
+        ...     async with tm.aio.open("shop", redo_log="16 MiB") as db:
+        ...         item = await db.create_table("item", Item, "id")
+        ...         await item.insert(Item(1, 10))
+        ...         await item.insert_many([Item(2, 20), Item(3, 30)])
+        ...         await item.write(Item(3, 31))
+        ...         await item.write_many([Item(2, 25)])
+        ...         was_new = await item.upsert(Item(4, 40)), await item.upsert_many([Item(4, 50)])
+        ...         async with db.snapshot() as before:
+        ...             await item.update(1, {"n": 0})
+        ...             was = await before.table("item", Item)[1]
+        ...         many = [row async for row in item.scan(tm.col("n") > 40)], await item.get_many([2])
+        ...         return await item[1], await item.get(9), was, was_new, many
+        >>> asyncio.run(main())
+        (Item(id=1, n=0), None, Item(id=1, n=10), (True, 0), ([Item(id=4, n=50)], [Item(id=2, n=25)]))
+    """
+
+    # calls: python -m tools.make_faces
+    update = Awaited(SyncTypedTable.update)
+    delete = Awaited(SyncTypedTable.delete)
+    update_many = Awaited(SyncTypedTable.update_many)
+    delete_many = Awaited(SyncTypedTable.delete_many)
+    update_where = Awaited(SyncTypedTable.update_where)
+    delete_where = Awaited(SyncTypedTable.delete_where)
+    indexes = Awaited(SyncTypedTable.indexes)
+    partitions = Awaited(SyncTypedTable.partitions)
+    # end of calls
+
+    async def insert(self, row: R) -> None:
+        """Insert one row."""
+        await self._call("insert", row)
+
+    async def write(self, row: R) -> None:
+        """Insert one row, or replace the row with its key."""
+        await self._call("write", row)
+
+    async def insert_many(self, rows: Iterable[R], progress: Progress | None = None) -> int:
+        """Insert all rows, or none; return how many."""
+        return int(await self._call("insert_many", rows, progress))
+
+    async def write_many(self, rows: Iterable[R], progress: Progress | None = None) -> int:
+        """Insert all rows, or replace those with their keys, or none on an error; return how many."""
+        return int(await self._call("write_many", rows, progress))
+
+    async def upsert(self, row: R, set: Mapping[str, Any] | None = None, index: str | None = None) -> bool:
+        """Insert a row, or update the row with its key; return True if it was inserted."""
+        return bool(await self._call("upsert", row, set, index))
+
+    async def upsert_many(
+        self,
+        rows: Iterable[R],
+        set: Mapping[str, Any] | None = None,
+        index: str | None = None,
+        progress: Progress | None = None,
+    ) -> int:
+        """Upsert all rows, or none on an error; return how many were inserted."""
+        return int(await self._call("upsert_many", rows, set, index, progress))
+
+
+@has_calls_of("awaited typed snapshot table")
+class TypedSnapshotTable(_TypedReads[R]):
+    """The calls of `tm.TypedSnapshotTable`, awaited; they raise as there, and as `TypedTable`, which has an example."""
+
+
+@has_calls_of("awaited typed transaction table")
+class TypedTransactionTable(TypedTable[R]):
+    """The calls of `tm.TypedTransactionTable`, awaited; they raise as there, and as `TypedTable`, which has more
+    examples.
+
+    Examples:
+        >>> import dataclasses
+        >>> @dataclasses.dataclass
+        ... class Item:
+        ...     id: int
+        ...     n: int
+        >>> async def main():
+        ...     async with tm.aio.open("shop", redo_log="16 MiB") as db:
+        ...         await db.create_table("item", Item, "id")
+        ...         async with db.transaction() as txn:
+        ...             item = txn.table("item", Item)
+        ...             await item.write(Item(1, 10))
+        ...             row = await item.get(1, lock="exclusive")
+        ...             return row, await item.get_many([1, 2], lock="shared")
+        >>> asyncio.run(main())
+        (Item(id=1, n=10), [Item(id=1, n=10)])
+    """
+
+    async def get(
+        self, key: Any, lock: Lock = None, *, index: str | None = None, skip_locked: bool = False
+    ) -> R | None:
+        """Return the row with this key, or None. The arguments are those of `tm.Transaction.get`."""
+        return await self._call("get", key, lock, index=index, skip_locked=skip_locked)  # type: ignore[no-any-return]
+
+    async def get_many(self, keys: Any, *, index: str | None = None, lock: Lock = None) -> list[R]:
+        """Return the rows with these keys, in the order of the keys; keys without a row are left out. lock: as for
+        `tm.Transaction.get_many`.
+        """
+        return await self._call("get_many", keys, index=index, lock=lock)  # type: ignore[no-any-return]
+
+
 @has_calls_of("awaited snapshot")
 class Snapshot(_Calls):
     """Every table as at the end of one epoch, with `async with`.
@@ -266,12 +494,13 @@ class Snapshot(_Calls):
     # end of calls
 
     def __init__(self, threads: Threads, open_snapshot: Callable[[], SyncSnapshot]) -> None:
-        super().__init__(threads.shared, lambda: self._snapshot)
+        super().__init__(threads.shared, lambda: self._snapshot, "snapshot, not open")
         self._open_snapshot = open_snapshot
         self._snapshot: SyncSnapshot
 
     async def __aenter__(self) -> Self:
         self._snapshot = await completed(self._executor, self._open_snapshot, lambda opened: opened.close())
+        self._what = f"snapshot of epoch {self._snapshot.epoch}"
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -283,11 +512,22 @@ class Snapshot(_Calls):
         return self._snapshot.epoch
 
     def __getitem__(self, name: str) -> SnapshotTable:
-        return SnapshotTable(self._executor, lambda: self._snapshot[name])
+        return SnapshotTable(self._executor, lambda: self._snapshot[name], f"table {name} of a {self._what}")
 
-    def table(self, name: str) -> SnapshotTable:
-        """Return a table, also as `snapshot[name]`. Its calls raise NoSuchTable if there is none."""
-        return self[name]
+    @overload
+    def table(self, name: str) -> SnapshotTable: ...
+
+    @overload
+    def table(self, name: str, kind: type[R]) -> TypedSnapshotTable[R]: ...
+
+    def table(self, name: str, kind: type[R] | None = None) -> SnapshotTable | TypedSnapshotTable[R]:
+        """Return a table, also as `snapshot[name]`; with a class, one whose rows are objects of it. Its calls raise
+        NoSuchTable if there is none.
+        """
+        if kind is None:
+            return self[name]
+        what = f"table {name} as {kind.__name__} of a {self._what}"
+        return TypedSnapshotTable(self._executor, lambda: self._snapshot.table(name, kind), what)
 
 
 @has_calls_of("awaited transaction")
@@ -306,9 +546,9 @@ class Transaction(_Calls):
         ...             row = await txn.get("item", 1, lock="exclusive")
         ...             async with txn.savepoint():
         ...                 await txn.update("item", 1, {"n": row.n - 3})
-        ...             return [row.n async for row in txn.scan("item")]
+        ...             return [row.n async for row in txn.scan("item")], await txn.table("item").sum("n")
         >>> asyncio.run(main())
-        [7]
+        ([7], 7)
     """
 
     # calls: python -m tools.make_faces
@@ -345,6 +585,7 @@ class Transaction(_Calls):
         self._threads = threads
         self._begin = begin
         self._txn: SyncTransaction
+        self._what = "transaction, not begun"
 
     def _begun(self) -> SyncTransaction:
         txn = self._begin()
@@ -361,6 +602,9 @@ class Transaction(_Calls):
         self._thread = thread
         super().__init__(thread, lambda: self._txn)
         return self
+
+    def __repr__(self) -> str:
+        return f"{repr(self._txn)[:-1]}, awaited>" if hasattr(self, "_txn") else super().__repr__()
 
     async def __aexit__(self, kind: Any, error: Any, trace: Any) -> None:
         try:
@@ -390,7 +634,22 @@ class Transaction(_Calls):
 
     def scan(self, *arguments: Any, **named: Any) -> Scan:
         """Return a scan of a table; the arguments are those of `tm.Transaction.scan`."""
-        return Scan(self._thread, lambda: self._txn.scan(*arguments, **named))
+        return Scan(self._thread, lambda: self._txn.scan(*arguments, **named), "scan in a transaction")
+
+    @overload
+    def table(self, name: str) -> TransactionTable: ...
+
+    @overload
+    def table(self, name: str, kind: type[R]) -> TypedTransactionTable[R]: ...
+
+    def table(self, name: str, kind: type[R] | None = None) -> TransactionTable | TypedTransactionTable[R]:
+        """Return a table as this transaction sees and changes it; with a class, one whose rows are objects of it. Its
+        calls raise NoSuchTable if there is none.
+        """
+        if kind is None:
+            return TransactionTable(self._thread, lambda: self._txn.table(name), f"table {name} in a transaction")
+        what = f"table {name} as {kind.__name__} in a transaction"
+        return TypedTransactionTable(self._thread, lambda: self._txn.table(name, kind), what)
 
 
 @has_calls_of("awaited store")
@@ -424,6 +683,7 @@ class Database(_Calls):
 
     # calls: python -m tools.make_faces
     drop_table = Awaited(SyncDatabase.drop_table)
+    truncate = Awaited(SyncDatabase.truncate)
     add_column = Awaited(SyncDatabase.add_column)
     drop_column = Awaited(SyncDatabase.drop_column)
     rename = Awaited(SyncDatabase.rename)
@@ -470,6 +730,13 @@ class Database(_Calls):
         super().__init__(self._threads.shared, lambda: store)
         self._store = store
 
+    def __repr__(self) -> str:
+        return f"{repr(self._store)[:-1]}, awaited>"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        found: list[str] = self._store._ipython_key_completions_()
+        return found
+
     async def close(self) -> None:
         """Close the store, as `tm.Database.close`, and end the threads. Transactions must have ended."""
         try:
@@ -484,16 +751,34 @@ class Database(_Calls):
         await self.close()
 
     def __getitem__(self, name: str) -> Table:
-        return Table(self._executor, lambda: self._store[name])
+        return Table(self._executor, lambda: self._store[name], f"table {name}")
 
-    def table(self, name: str) -> Table:
-        """Return a table, also as `db[name]`. Its calls raise NoSuchTable if there is none."""
-        return self[name]
+    @overload
+    def table(self, name: str) -> Table: ...
 
-    async def create_table(self, name: str, *arguments: Any, **named: Any) -> Table:
+    @overload
+    def table(self, name: str, kind: type[R]) -> TypedTable[R]: ...
+
+    def table(self, name: str, kind: type[R] | None = None) -> Table | TypedTable[R]:
+        """Return a table, also as `db[name]`; with a class, one whose rows are objects of it. Its calls raise
+        NoSuchTable if there is none.
+        """
+        if kind is None:
+            return self[name]
+        what = f"table {name} as {kind.__name__}"
+        return TypedTable(self._executor, lambda: self._store.table(name, kind), what)
+
+    @overload
+    async def create_table(self, name: str, columns: type[R], *arguments: Any, **named: Any) -> TypedTable[R]: ...
+
+    @overload
+    async def create_table(self, name: str, *arguments: Any, **named: Any) -> Table: ...
+
+    async def create_table(self, name: str, *arguments: Any, **named: Any) -> Any:
         """Create a table and return it; the arguments are those of `tm.Database.create_table`. Durable on return."""
         await self._call("create_table", name, *arguments, **named)
-        return self[name]
+        kind = named["columns"] if "columns" in named else arguments[0]
+        return self.table(name, kind) if isinstance(kind, type) else self[name]
 
     async def create_replication_table(self) -> Table:
         """`Database.create_replication_table`, awaited."""
@@ -588,3 +873,7 @@ def connect(*arguments: Any, threads: int = THREADS, **named: Any) -> _Opening:
     from tidemark.remote.database import connect as connect_now
 
     return _Opening(lambda: connect_now(*arguments, **named), threads)
+
+
+def __dir__() -> list[str]:
+    return __all__

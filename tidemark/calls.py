@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from inspect import isfunction
+from inspect import getattr_static, isfunction
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 K = TypeVar("K")
@@ -107,13 +107,15 @@ TABLE_CALLS = (
     *ROW_CALLS,
     Call("name", Kind.PROPERTY),
     Call("definition", Kind.PROPERTY),
-    Call("handle", Kind.PROPERTY, only=("typed table",)),
+    Call("columns", Kind.PROPERTY),
+    Call("handle", Kind.PROPERTY, only=("typed table", "typed snapshot table", "typed transaction table")),
 )
 TRANSACTION_CALLS = (
     *ROW_CALLS,
     Call("commit", Kind.END),
     Call("rollback", Kind.END),
     Call("savepoint", Kind.END),
+    Call("table", Kind.LIFE),
     Call("txid", Kind.PROPERTY),
 )
 STORE_CALLS = (
@@ -121,9 +123,10 @@ STORE_CALLS = (
     Call("table", Kind.LIFE),
     Call("transaction", Kind.BEGIN),
     Call("run", Kind.BEGIN),
-    Call("snapshot", Kind.BEGIN, lacks={"read-only store": "its view is one already: it stays the same until refresh"}),
+    Call("snapshot", Kind.BEGIN),
     Call("create_table", Kind.LIFE, lacks={"read-only store": READ_ONLY}),
     Call("drop_table", Kind.SCHEMA),
+    Call("truncate", Kind.SCHEMA),
     Call("add_column", Kind.SCHEMA),
     Call("drop_column", Kind.SCHEMA),
     Call("rename", Kind.SCHEMA),
@@ -201,17 +204,25 @@ _OF_SNAPSHOT = dict.fromkeys((Kind.CHANGE, Kind.BULK), "a snapshot shows one epo
     Kind.PARTS: "it is kept for the present alone; ask the table of the store"
 }
 _AWAITED = {Kind.PUSHED: "DuckDB and polars read in threads of their own; use the store without asyncio"}
+_OF_AIO = {**_AWAITED, Kind.PROPERTY: _PROPERTY}
 _OF_WRITING = {Kind.CHANGE: READ_ONLY, Kind.BULK: READ_ONLY}
 
 FACES = {
     "table": Face(TABLE_CALLS),
+    "transaction table": Face(TABLE_CALLS, _OF_TRANSACTION),
     "typed table": Face(TABLE_CALLS),
+    "typed snapshot table": Face(TABLE_CALLS, _OF_SNAPSHOT),
+    "typed transaction table": Face(TABLE_CALLS, _OF_TRANSACTION),
     "read-only table": Face(TABLE_CALLS, _OF_WRITING),
     "snapshot table": Face(TABLE_CALLS, _OF_SNAPSHOT),
     "remote table": Face(TABLE_CALLS),
     "remote snapshot table": Face(TABLE_CALLS, _OF_SNAPSHOT),
-    "awaited table": Face(TABLE_CALLS, {**_AWAITED, Kind.PROPERTY: _PROPERTY}),
-    "awaited snapshot table": Face(TABLE_CALLS, {**_OF_SNAPSHOT, **_AWAITED, Kind.PROPERTY: _PROPERTY}),
+    "awaited table": Face(TABLE_CALLS, _OF_AIO),
+    "awaited snapshot table": Face(TABLE_CALLS, {**_OF_SNAPSHOT, **_OF_AIO}),
+    "awaited transaction table": Face(TABLE_CALLS, {**_OF_TRANSACTION, **_OF_AIO}),
+    "awaited typed table": Face(TABLE_CALLS, _OF_AIO),
+    "awaited typed snapshot table": Face(TABLE_CALLS, {**_OF_SNAPSHOT, **_OF_AIO}),
+    "awaited typed transaction table": Face(TABLE_CALLS, {**_OF_TRANSACTION, **_OF_AIO}),
     "transaction": Face(TRANSACTION_CALLS, _OF_TRANSACTION),
     "read-only transaction": Face(TRANSACTION_CALLS, {**_OF_TRANSACTION, **_OF_WRITING}),
     "remote transaction": Face(TRANSACTION_CALLS, _OF_TRANSACTION),
@@ -228,6 +239,7 @@ FACES = {
     ),
     "awaited store": Face(STORE_CALLS, {Kind.PROPERTY: _PROPERTY}),
     "snapshot": Face(SNAPSHOT_CALLS),
+    "read-only snapshot": Face(SNAPSHOT_CALLS),
     "remote snapshot": Face(SNAPSHOT_CALLS),
     "awaited snapshot": Face(SNAPSHOT_CALLS),
     "scan": Face(SCAN_CALLS),
@@ -252,6 +264,14 @@ def names(calls: tuple[Call, ...], *kinds: Kind) -> frozenset[str]:
     return frozenset(call.name for call in calls if call.kind in kinds)
 
 
+def _name_for_users(member: Any, name: str) -> None:
+    """Give a call, and what it is made from, this name in place of one with a class that users do not know."""
+    while isfunction(member):
+        if member.__qualname__.rpartition(".")[0] not in _classes:
+            member.__qualname__ = name
+        member = getattr(member, "__wrapped__", None)
+
+
 class Lacking:
     """In place of a call that a face lacks: AttributeError with the reason."""
 
@@ -265,14 +285,19 @@ class Lacking:
         return f"<no call: {self._message}>"
 
 
+_classes: set[str] = set()  # of users, which TypeErrors may name
+
+
 def has_calls_of(face: str, refusal: Callable[..., NoReturn] | None = None) -> Callable[[type[K]], type[K]]:
     """Decorate the class of a face. A call that it lacks raises AttributeError with the reason, or is `refusal`, which
     raises ReadOnly. `dir()` of an object shows its calls, and of other names only those of Python's protocols. A call
-    made from another one gets the name of its class.
+    made from another one gets the name of its class, and one of a class that users do not know the name without it:
+    Python's TypeErrors begin with these names.
     """
 
     def decorate(kind: type[K]) -> type[K]:
         shown = set()
+        _classes.add(kind.__qualname__)
         for call, reason in calls_of(face):
             if reason is None or reason == READ_ONLY:
                 shown.add(call.name)
@@ -283,6 +308,9 @@ def has_calls_of(face: str, refusal: Callable[..., NoReturn] | None = None) -> C
         for name, member in vars(kind).items():
             if isfunction(member) and name == member.__name__:
                 member.__qualname__, member.__module__ = f"{kind.__qualname__}.{name}", kind.__module__
+        for name in shown:
+            in_class = f"{kind.__qualname__}.{name}" if name in vars(kind) else name
+            _name_for_users(getattr_static(kind, name, None), in_class)
 
         def listed(self: Any) -> list[str]:
             return [name for name in object.__dir__(self) if name in shown or name.startswith("__")]

@@ -274,6 +274,7 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
 
     # calls: python -m tools.make_faces
     drop_table = passed(SchemaCalls.drop_table, "_schema")
+    truncate = passed(SchemaCalls.truncate, "_schema")
     add_column = passed(SchemaCalls.add_column, "_schema")
     drop_column = passed(SchemaCalls.drop_column, "_schema")
     rename = passed(SchemaCalls.rename, "_schema")
@@ -748,7 +749,7 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
             >>> txn.commit()
             Traceback (most recent call last):
             ...
-            tidemark.engine.base.errors.TransactionKilled: ...
+            tidemark.errors.TransactionKilled: ...
         """
         self.check_usable()
         if isinstance(target, str):

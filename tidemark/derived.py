@@ -39,6 +39,12 @@ def for_table(text: str) -> str:
     return text + section + _OF_TXN.sub(r'db["item"].\1(', examples)
 
 
+def for_table_in_transaction(text: str) -> str:
+    """Return a docstring of `Transaction` for a table in a transaction."""
+    text, section, examples = text.partition(_EXAMPLES)
+    return text + section + _OF_TXN.sub(r'txn.table("item").\1(', examples)
+
+
 def for_transaction(text: str) -> str:
     """Return a docstring of a table for `Transaction`, whose calls name the table."""
     text, section, examples = text.partition(_EXAMPLES)
@@ -105,6 +111,20 @@ def own_transaction(method: Callable[Concatenate[Any, str, P], R]) -> Callable[C
 
     call.__signature__ = signature  # type: ignore[attr-defined]
     return described(method, for_table)(call)
+
+
+def in_transaction(method: Callable[Concatenate[Any, str, P], R]) -> Callable[Concatenate[Any, P], R]:
+    """Return the call of a table in a transaction that is this call of the transaction."""
+    name = method.__name__
+    first, _, *others = inspect.signature(method).parameters.values()
+
+    @functools.wraps(method)
+    def call(self: Any, /, *arguments: P.args, **named: P.kwargs) -> R:
+        result: R = getattr(self._txn, name)(self.name, *arguments, **named)
+        return result
+
+    call.__signature__ = inspect.signature(method).replace(parameters=[first, *others])  # type: ignore[attr-defined]
+    return described(method, for_table_in_transaction)(call)
 
 
 def of_table(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[Any, str, P], R]:

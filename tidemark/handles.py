@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemark.calls import has_calls_of
-from tidemark.derived import described, for_table, own_transaction
+from tidemark.derived import described, for_table, own_transaction, passed
 from tidemark.display import short
 from tidemark.engine.access import row_operations
 from tidemark.engine.base.errors import Error
@@ -26,11 +26,13 @@ from tidemark.engine.types.base import counted
 from tidemark.scans import Scan, ScanAsked
 from tidemark.session import Transaction
 from tidemark.table_reads import TableReads, Where, WritableTable
+from tidemark.typed_rows import TypedWrites
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.engine.base.watch import Watch
+    from tidemark.engine.rows.row import Row
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
@@ -155,15 +157,16 @@ class TableHandle(WritableTable):
             self._in_own_transaction(row_operations.write, row)
 
     @described(TableReads.get)
-    def get(self, key: Any, *, index: str | None = None) -> Any:
+    def get(self, key: Any, *, index: str | None = None) -> Row | None:
         if self._failure.first is not None:
             self._failure.check()
         table = self.table
         plan = table.plan
+        row: Any
         if plan is not None and not table.is_dropped:
             row = plan.get(plan.mem, plan.words, key) if index is None else plan.unique(key, index)
             if row is not ...:
-                return row
+                return row  # type: ignore[no-any-return]
         try:
             if index is not None:
                 row = unique_calls.get(None, table.newest, key, index)
@@ -172,7 +175,7 @@ class TableHandle(WritableTable):
             keep_plan(table)
         except MemoryError as error:
             raise memory_error(error) from error
-        return row
+        return row  # type: ignore[no-any-return]
 
     @described(Transaction.update, for_table)
     def update(self, key: Any, changes: Mapping[str, Any], where: Where = None, *, index: str | None = None) -> bool:
@@ -274,3 +277,51 @@ class TableHandle(WritableTable):
             return f"<tidemark table {name}: {counted(len(self), 'row')} of {short(self.table.newest.format.names)}>"
         except Error:
             return f"<tidemark table {name}>"
+
+
+@has_calls_of("typed table")
+class TypedTable(TypedWrites[R]):
+    """A table whose rows are objects of a class, as `db.table` and `db.create_table` return it for a dataclass or a
+    `TypedDict`. The class is compared with the table's definition once, when this object is created. `handle` is the
+    table's handle without types.
+
+    The calls are those of `TableHandle`, with objects of the class where rows are given or returned one by one. Arrow,
+    pandas, polars, NumPy and aggregates have no class. A call also raises TypeMismatch for a row of another class.
+    After a column was dropped or renamed, reading raises NoSuchColumn. A write is durable on return with
+    `durability="commit"`.
+
+    Examples:
+        >>> import dataclasses
+        >>> @dataclasses.dataclass
+        ... class Item:
+        ...     id: int
+        ...     name: str
+        ...     stock: int
+        >>> item = db.table("item", Item)
+        >>> item[1], item.get(9), item.get_many([9, 2])
+        (Item(id=1, name='pen', stock=10), None, [Item(id=2, name='cup', stock=5)])
+        >>> item.insert(Item(4, "ink", 7))
+        >>> item[1] = dataclasses.replace(item[1], stock=9)
+        >>> item.update(2, {"stock": tm.col("stock") - 1}), item.delete(3)
+        (True, True)
+        >>> item.write(Item(2, "mug", 4))
+        >>> item.insert_many([Item(5, "jar", 1)]), item.write_many([Item(5, "jar", 2)])
+        (1, 1)
+        >>> item.upsert(Item(5, "jar", 3)), item.upsert_many([Item(6, "lid", 1), Item(5, "jar", 2)])
+        (False, 1)
+        >>> [each.name for each in item.scan(tm.col("stock") > 5)], len(item), 9 in item
+        (['pen', 'ink'], 5, False)
+        >>> item.aggregate(total=("sum", "stock"))
+        Row(total=23)
+    """
+
+    # calls: python -m tools.make_faces
+    update = passed(TableHandle.update, "handle")
+    delete = passed(TableHandle.delete, "handle")
+    update_many = passed(TableHandle.update_many, "handle")
+    delete_many = passed(TableHandle.delete_many, "handle")
+    update_where = passed(TableHandle.update_where, "handle")
+    delete_where = passed(TableHandle.delete_where, "handle")
+    indexes = passed(TableHandle.indexes, "handle")
+    partitions = passed(TableHandle.partitions, "handle")
+    # end of calls

@@ -17,14 +17,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tidemark.calls import has_calls_of
-from tidemark.engine.base.errors import ForkedHandle, NoSuchTable, ReadOnly, StoreClosed
+from tidemark.engine.base.closable import Closable
+from tidemark.engine.base.errors import ForkedHandle, NoSuchTable, ReadOnly, SnapshotClosed, StoreClosed
 from tidemark.engine.base.out_of_memory import types_memory_errors
+from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.memory.arena_layout import PAGE_BYTES
 from tidemark.engine.point.changes import CommittedChanges
+from tidemark.engine.schema.names import is_system_table, names_one_of
 from tidemark.handles import TableHandle, table_counters
 from tidemark.recovery.system_restart.attach import Attachment, View
 from tidemark.session import READ_COMMITTED, Isolation, Lock, Transaction, is_own_view
 from tidemark.shared_calls import StoreReads
+from tidemark.typed_rows import SnapshotTables
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -62,9 +66,10 @@ def _refuse_in_transaction(txn: ReadTransaction, *_: Any, **__: Any) -> NoReturn
     raise _read_only("nothing was written")
 
 
-def _refuse_in_store(db: ReadOnlyDatabase, *_: Any, **__: Any) -> NoReturn:
+def _refuse_in_store(db: ReadOnlyDatabase | ReadOnlySnapshot, *_: Any, **__: Any) -> NoReturn:
     """Raises: ReadOnly, or StoreFailed if the store is not usable."""
-    db.check_usable()
+    if db._failure.first is not None:
+        db._failure.check()
     raise _read_only("nothing was written")
 
 
@@ -112,8 +117,8 @@ class ReadOnlyTable(TableHandle):
 
     __slots__ = ("_db", "_name", "_table_id")
 
-    def __init__(self, db: ReadOnlyDatabase, table: Table) -> None:
-        # A handle must not refer to a view, or it would keep that view in memory.
+    def __init__(self, db: ReadOnlyDatabase | ReadOnlySnapshot, table: Table) -> None:
+        # A handle of the store must not refer to a view, or it would keep that view in memory.
         self._db = db
         self._failure = db._failure
         self._owner = self._watch = None
@@ -133,6 +138,69 @@ class ReadOnlyTable(TableHandle):
         if found is None:
             raise NoSuchTable(f"table {self._name} was dropped; see tables()", table=self._name)
         return found
+
+
+@has_calls_of("read-only snapshot")
+class ReadOnlySnapshot(SnapshotTables[ReadOnlyTable], Closable):
+    """The view of a `ReadOnlyDatabase` at the time of the call, unaffected by `refresh`; use it with `with`. It keeps
+    that view in memory. Any thread may read it.
+
+    After `close` its reading calls raise SnapshotClosed, after the store was closed StoreFailed.
+
+    Examples:
+        >>> with db.snapshot() as before:
+        ...     writer["item"].insert((4, "ink", 7))
+        ...     report = writer.checkpoint()
+        ...     db.refresh() > before.epoch, len(before["item"]), len(db["item"])
+        (True, 3, 4)
+    """
+
+    __reduce_ex__ = refuse_pickling
+
+    def __init__(self, db: ReadOnlyDatabase) -> None:
+        self._db = db
+        self._failure = db._failure
+        self._view: View | None = db.parts
+        self.epoch = db.parts.epoch
+
+    @property
+    def parts(self) -> View:
+        """The view. Raises: SnapshotClosed, StoreFailed."""
+        self._db.check_usable()
+        if self._view is None:
+            raise SnapshotClosed("the snapshot is closed; open another one with db.snapshot()", epoch=self.epoch)
+        return self._view
+
+    def close(self) -> None:
+        """Release the view. A second call does nothing.
+
+        Examples:
+            >>> snapshot = db.snapshot()
+            >>> snapshot.close()
+        """
+        self._view = None
+
+    def __getitem__(self, name: str) -> ReadOnlyTable:
+        return ReadOnlyTable(self, self.parts.store.tables.named(name))
+
+    def __contains__(self, name: object) -> bool:
+        return names_one_of(name, self.parts.store.tables.by_name)
+
+    def tables(self, system: bool = False) -> list[str]:
+        """Return the names of the tables, "database.table", sorted; with `system`, system tables too.
+
+        Raises: SnapshotClosed, StoreFailed.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     snapshot.tables()
+            ['main.item']
+        """
+        names = self.parts.store.tables.by_name
+        return sorted(name for name in names if system or not is_system_table(name))
+
+    def __repr__(self) -> str:
+        return f"<tidemark snapshot of epoch {self.epoch}{', closed' if self._view is None else ''}>"
 
 
 @has_calls_of("read-only store", _refuse_in_store)
@@ -248,6 +316,19 @@ class ReadOnlyDatabase(StoreReads):
         is_own_view(isolation)
         self.check_usable()
         return ReadTransaction(self._view.store.resources)
+
+    def snapshot(self) -> ReadOnlySnapshot:
+        """Return the view as it is now, whatever `refresh` does; use it with `with`.
+
+        Raises: StoreFailed.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     snapshot["item"].sum("stock")
+            15
+        """
+        self.check_usable()
+        return ReadOnlySnapshot(self)
 
     def run(self, work: Callable[[ReadTransaction], R]) -> R:
         """Run work(txn) in a transaction, once: nothing is ever rolled back here.

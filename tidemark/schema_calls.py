@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import (
     CatalogDamaged,
+    NoSuchTable,
     Rejected,
     StorageFull,
     TooManyFiles,
@@ -16,6 +17,7 @@ from tidemark.engine.base.errors import (
 from tidemark.engine.base.options import Size, parse_size
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
+from tidemark.engine.queries.conditional_changes import delete_all
 from tidemark.engine.schema.catalog import Catalog
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
@@ -77,10 +79,13 @@ class SchemaCalls:
         for finding in check_exceptions(definition, None if main is None else main.definition):
             _log.warning("%s", finding.text)
 
-    def drop_table(self, name: str) -> None:
+    def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         """Drop a table.
 
         Its memory is freed when no transaction uses it any more.
+
+        Args:
+            missing_ok: Do nothing if there is no such table.
 
         Durable on return: the drop.
 
@@ -90,10 +95,39 @@ class SchemaCalls:
             >>> db.drop_table("item")
             >>> db.tables()
             []
+            >>> db.drop_table("item", missing_ok=True)
         """
         system_tables.refuse_change(name)
-        self._store.drop_table(name)
+        try:
+            self._store.drop_table(name)
+        except NoSuchTable:
+            if missing_ok:
+                return
+            raise
         self._refresh_catalog()
+
+    def truncate(self, table: str) -> None:
+        """Delete all rows of a table, in one transaction. Definition and indexes stay.
+
+        It is `delete_where` of every row: a crash leaves all rows or none, snapshots keep showing them, and replicas
+        and readers of `changes` get a deletion for each. It waits for transactions that hold locks of rows, up to
+        `lock_timeout_ms`; a row that another transaction inserts meanwhile may stay. To drop the table and create it
+        again takes less time, but is two changes, and they are not rows of the binlog.
+
+        Durable on return: the change, with `durability="commit"`.
+
+        Raises: NoSuchTable; LockTimeout and the other errors of `Transaction.delete_where` and of a commit;
+        TransactionTooLarge past `transaction_limit`: delete a part at a time with `delete_where`, or drop the table.
+
+        Examples:
+            >>> db.truncate("item")
+            >>> len(db["item"])
+            0
+        """
+        self._store.failure.check()
+        found = self._store.tables.named(table)
+        with system_tables.one_transaction(self._store) as txn:
+            delete_all(txn, found)
 
     # --- columns and names -----------------------------------------------------------------------
     def _alter(self, table: str, change: Callable[[TableDefinition], TableDefinition], column: str | None) -> None:

@@ -6,12 +6,12 @@ Each method finds the table and calls the engine.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Unpack, overload
 
 from tidemark.calls import has_calls_of
-from tidemark.derived import of_table
+from tidemark.derived import described, for_table_in_transaction, in_transaction, of_table, passed
 from tidemark.engine.access import row_operations
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.base.out_of_memory import types_memory_errors
@@ -28,11 +28,16 @@ from tidemark.engine.txn.own_view import OwnView
 from tidemark.engine.txn.transaction import Transaction as EngineTransaction
 from tidemark.engine.types.base import shown
 from tidemark.scans import Progress, Scan, ScanAsked, asked_of
-from tidemark.table_reads import TableReads, Where
+from tidemark.table_reads import Bounds, TableReads, Where, WritableTable
+from tidemark.typed_rows import TypedWrites
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from tidemark.engine.rows.row import Row
+    from tidemark.engine.schema.definition import TableDefinition
+
+R = TypeVar("R")
 S = TypeVar("S")
 Lock = Literal["shared", "exclusive"] | None
 Isolation = Literal["read committed", "snapshot"]
@@ -64,6 +69,40 @@ class TransactionReads(Generic[S]):
     @abstractmethod
     def _scan(self, table: str, asked: ScanAsked) -> S:
         """Return the scan of a table. Raises: TransactionEnded, WrongThread, StoreFailed; as the scan."""
+
+    @abstractmethod
+    def _defined(self, table: str) -> TableDefinition:
+        """Return the definition of a table. Raises: NoSuchTable, InvalidName."""
+
+    @overload
+    def table(self, name: str) -> TransactionTable: ...
+
+    @overload
+    def table(self, name: str, kind: type[R]) -> TypedTransactionTable[R]: ...
+
+    def table(self, name: str, kind: type[R] | None = None) -> TransactionTable | TypedTransactionTable[R]:
+        """Return a table as this transaction sees and changes it; with a class, one whose rows are objects of it.
+
+        The calls are those of the transaction, which name no table then.
+
+        Args:
+            name: "database.table"; "table" alone is "main.table".
+            kind: A dataclass or a `TypedDict`, as for `Database.table`.
+
+        Raises: NoSuchTable, InvalidName; SchemaInvalid if the class does not agree with the table.
+
+        Examples:
+            >>> from typing import TypedDict
+            >>> Item = TypedDict("Item", {"id": int, "name": str, "stock": int})
+            >>> with db.transaction() as txn:
+            ...     item = txn.table("item", Item)
+            ...     row = item.get(2, lock="exclusive")
+            ...     item.write({**row, "stock": row["stock"] + 1})
+            >>> db["item"][2].stock
+            6
+        """
+        found = TransactionTable(self, self._defined(name).name)
+        return found if kind is None else TypedTransactionTable(found, kind)
 
     def scan(
         self,
@@ -163,6 +202,14 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
         """Return a table by its name. A handle has found its table before."""
         return table if isinstance(table, Table) else self.store.tables.named(table)
 
+    def _defined(self, table: str) -> TableDefinition:
+        return self._found(table).definition
+
+    def __repr__(self) -> str:
+        number = getattr(self, "_txid", None)
+        state = "ended" if self.is_ended else "open" if self.desc else "not begun"
+        return f"<tidemark transaction{'' if number is None else f' {number:#x}'}, {state}>"
+
     def _scan(self, table: str, asked: ScanAsked) -> Scan:
         self.check()
         return Scan(self._found(table), asked, self)
@@ -214,7 +261,7 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
 
     def get(
         self, table: str, key: Any, lock: Lock = None, *, index: str | None = None, skip_locked: bool = False
-    ) -> Any:
+    ) -> Row | None:
         """Return the row with this key (a `Row`), or None; the transaction's own changes are seen.
 
         Args:
@@ -244,6 +291,7 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
             ...     txn.update("item", 1, {"stock": row.stock + 1})
             True
         """
+        row: Any
         try:
             store = self.store
             if lock is not None or skip_locked:
@@ -251,7 +299,7 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
                 if lock == "exclusive" and not skip_locked:
                     row = locked(self, table, key, index)
                     if row is not ...:
-                        return row
+                        return row  # type: ignore[no-any-return]
             elif self.thread == get_ident() and not self.is_ended and store.failure.first is None:
                 try:
                     found = store.tables.known.get(table)
@@ -264,7 +312,7 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
                     else:
                         row = plan.unique_seen(self, key, index)
                     if row is not ...:
-                        return row
+                        return row  # type: ignore[no-any-return]
             named = store.tables.named(table)
             if index is not None:
                 row = unique_calls.get(self, named, key, index, lock, skip_locked)
@@ -278,7 +326,7 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
             keep_plan(named)
         except MemoryError as error:
             raise self.out_of_memory(error) from error
-        return row
+        return row  # type: ignore[no-any-return]
 
     def update(
         self, table: str, key: Any, changes: Mapping[str, Any], where: Where = None, *, index: str | None = None
@@ -533,3 +581,147 @@ class SnapshotTransaction(OwnView, Transaction):
     """A transaction that reads the state at its begin."""
 
     __slots__ = ("view",)
+
+
+@has_calls_of("transaction table")
+class TransactionTable(WritableTable):
+    """One table of a transaction, with the transaction's calls, which name no table here and raise as there.
+
+    Examples:
+        >>> with db.transaction() as txn:
+        ...     item = txn.table("item")
+        ...     item[4] = {"id": 4, "name": "ink", "stock": 7}
+        ...     item.update(1, {"stock": 9}), len(item), item.sum("stock"), item.get(2, lock="shared").name
+        ...     [row.id for row in item.scan(where=tm.col("stock") > 7)]
+        (True, 4, 21, 'cup')
+        [1]
+    """
+
+    __slots__ = ("_name", "_txn")
+
+    def __init__(self, txn: Any, name: str) -> None:
+        """txn: of this process or of another one."""
+        self._txn = txn
+        self._name = name
+
+    @property
+    def name(self) -> str:
+        return self._name
+
+    @property
+    def definition(self) -> TableDefinition:
+        """The table's definition. Raises: NoSuchTable."""
+        found: TableDefinition = self._txn._defined(self._name)
+        return found
+
+    # calls: python -m tools.make_faces
+    insert = in_transaction(Transaction.insert)
+    write = in_transaction(Transaction.write)
+    update = in_transaction(Transaction.update)
+    delete = in_transaction(Transaction.delete)
+    upsert = in_transaction(Transaction.upsert)
+    insert_many = in_transaction(Transaction.insert_many)
+    write_many = in_transaction(Transaction.write_many)
+    upsert_many = in_transaction(Transaction.upsert_many)
+    update_many = in_transaction(Transaction.update_many)
+    delete_many = in_transaction(Transaction.delete_many)
+    update_where = in_transaction(Transaction.update_where)
+    delete_where = in_transaction(Transaction.delete_where)
+    # end of calls
+
+    @described(Transaction.get, for_table_in_transaction)
+    def get(self, key: Any, lock: Lock = None, *, index: str | None = None, skip_locked: bool = False) -> Row | None:
+        row: Row | None = self._txn.get(self._name, key, lock, index=index, skip_locked=skip_locked)
+        return row
+
+    @described(Transaction.get_many, for_table_in_transaction)
+    def get_many(
+        self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None, lock: Lock = None
+    ) -> pa.RecordBatch:
+        return self._txn.get_many(self._name, keys, columns, index=index, lock=lock)
+
+    def scan(
+        self,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+        partitions: Sequence[str] | None = None,
+        where: Where = None,
+        *,
+        progress: Progress | None = None,
+        lock: Lock = None,
+        skip_locked: bool = False,
+        **bounds: Unpack[Bounds],
+    ) -> Any:
+        """Return a scan of the table. The arguments are those of `Transaction.scan`, in the order of tables.
+
+        Raises: as `Transaction.scan`.
+
+        Examples:
+            >>> with db.transaction() as txn:
+            ...     [row.name for row in txn.table("item").scan(where=tm.col("stock") > 5, lock="shared")]
+            ['pen']
+        """
+        return self._txn.scan(
+            self._name, columns, limit, lock, partitions, where, progress=progress, skip_locked=skip_locked, **bounds
+        )
+
+    def _scan(self, asked: ScanAsked) -> Any:
+        return self._txn._scan(self._name, asked)
+
+    def __len__(self) -> int:
+        return self.count()
+
+    def __repr__(self) -> str:
+        return f"<tidemark table {self._name} in a transaction>"
+
+
+@has_calls_of("typed transaction table")
+class TypedTransactionTable(TypedWrites[R]):
+    """A table of a transaction whose rows are objects of a class: what `txn.table(name, kind)` returns. It has the
+    calls of a `TypedTable`, as those of the transaction, and raises as both; `get`, `get_many` and `scan` take locks.
+
+    Examples:
+        >>> from typing import TypedDict
+        >>> Item = TypedDict("Item", {"id": int, "name": str, "stock": int})
+        >>> with db.transaction() as txn:
+        ...     item = txn.table("item", Item)
+        ...     for row in item.scan(tm.col("stock") > 0, lock="exclusive"):
+        ...         item.write({**row, "stock": row["stock"] - 1})
+        ...     item.get(1, lock="shared"), item.get_many([2], lock="shared")[0]["stock"]
+        ({'id': 1, 'name': 'pen', 'stock': 9}, 4)
+    """
+
+    # calls: python -m tools.make_faces
+    update = passed(TransactionTable.update, "handle")
+    delete = passed(TransactionTable.delete, "handle")
+    update_many = passed(TransactionTable.update_many, "handle")
+    delete_many = passed(TransactionTable.delete_many, "handle")
+    update_where = passed(TransactionTable.update_where, "handle")
+    delete_where = passed(TransactionTable.delete_where, "handle")
+    # end of calls
+
+    def get(self, key: Any, lock: Lock = None, *, index: str | None = None, skip_locked: bool = False) -> R | None:
+        """Return the row with this key, or None. The arguments are those of `Transaction.get`."""
+        row = self.handle.get(key, lock, index=index, skip_locked=skip_locked)
+        return None if row is None else self._make(self._pick(row))
+
+    def scan(
+        self,
+        where: Where = None,
+        limit: int | None = None,
+        partitions: Sequence[str] | None = None,
+        *,
+        progress: Progress | None = None,
+        lock: Lock = None,
+        skip_locked: bool = False,
+        **bounds: Unpack[Bounds],
+    ) -> Iterator[R]:
+        """Iterate over the rows that a condition accepts. The arguments are those of `TransactionTable.scan`."""
+        locks: Any = {"lock": lock, "skip_locked": skip_locked}
+        return self._scanned(where, limit, partitions, progress, {**bounds, **locks})
+
+    def get_many(self, keys: Any, *, index: str | None = None, lock: Lock = None) -> list[R]:
+        """Return the rows with these keys, in the order of the keys; keys without a row are left out. lock: as for
+        `Transaction.get_many`.
+        """
+        return self._listed(self.handle.get_many(keys, list(self._names), index=index, lock=lock))

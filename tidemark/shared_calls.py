@@ -5,18 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Protocol, TypeVar, overload
 
 from tidemark.display import TABLES_SHOWN, html_table, short, state_of
 from tidemark.engine.base.closable import Closable
-from tidemark.engine.base.errors import Retryable, SchemaInvalid, StoreFailed, Unsupported
+from tidemark.engine.base.errors import NoSuchTable, Retryable, SchemaInvalid, StoreFailed, TableExists, Unsupported
 from tidemark.engine.base.out_of_memory import types_memory_errors
-from tidemark.engine.schema.names import is_system_table, names_one_of
-from tidemark.engine.store.schema_changes import new_table
+from tidemark.engine.schema.column_inference import columns_like, has_arrow_schema
+from tidemark.engine.schema.names import as_names, is_system_table, names_one_of, with_short_names
+from tidemark.engine.store.schema_changes import differences, new_table
 from tidemark.engine.txn.in_call import runs_callers_code
-from tidemark.handles import TableHandle
+from tidemark.handles import TableHandle, TypedTable
 from tidemark.session import READ_COMMITTED, Isolation
-from tidemark.typed_rows import TypedTable, columns_of
+from tidemark.typed_rows import columns_of
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -32,6 +33,27 @@ R = TypeVar("R")
 T = TypeVar("T")
 Handle = TypeVar("Handle")
 RETRY_PAUSE_SECONDS = 0.001
+
+
+class ArrowSchema(Protocol):
+    """An Arrow schema."""
+
+    def __arrow_c_schema__(self) -> object: ...
+
+
+class ArrowStream(Protocol):
+    """A table, batch or reader of Arrow, a frame of pandas or polars, a relation of DuckDB."""
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> object: ...
+
+
+class LazyFrame(Protocol):
+    """A LazyFrame of polars."""
+
+    def collect_schema(self) -> Any: ...
+
+
+Like = ArrowSchema | ArrowStream | LazyFrame
 
 
 @dataclass(frozen=True)
@@ -160,6 +182,13 @@ class TableLookup(ABC, Generic[Handle]):
         handle: Any = self[table]
         return handle.indexes()  # type: ignore[no-any-return]
 
+    @abstractmethod
+    def tables(self, system: bool = False) -> list[str]:
+        """Return the names of the tables."""
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return with_short_names(self.tables())
+
 
 @types_memory_errors(read_only=())
 class TableCreation(TableLookup[Handle]):
@@ -172,10 +201,12 @@ class TableCreation(TableLookup[Handle]):
     def create_table(
         self,
         name: str,
-        columns: Column | Iterable[Column],
+        columns: Column | Iterable[Column] | Like,
         primary_key: str | Sequence[str],
         partition: Partition | None = None,
         tablespace: str | None = None,
+        *,
+        exist_ok: bool = False,
     ) -> Handle: ...
 
     @overload
@@ -186,15 +217,19 @@ class TableCreation(TableLookup[Handle]):
         primary_key: str | Sequence[str],
         partition: Partition | None = None,
         tablespace: str | None = None,
+        *,
+        exist_ok: bool = False,
     ) -> TypedTable[R]: ...
 
     def create_table(
         self,
         name: str,
-        columns: Column | Iterable[Column] | type[R],
+        columns: Column | Iterable[Column] | Like | type[R],
         primary_key: str | Sequence[str],
         partition: Partition | None = None,
         tablespace: str | None = None,
+        *,
+        exist_ok: bool = False,
     ) -> Handle | TypedTable[R]:
         """Create a table.
 
@@ -203,10 +238,12 @@ class TableCreation(TableLookup[Handle]):
             columns: Definitions of the columns, or of the only one; or a dataclass or `TypedDict`, whose fields become
                 columns: `int` Int64, `float` Float64, `str` Text, `bytes` Blob, `bool`, `date`, `time`, `datetime`
                 (DateTime), with `| None` nullable. `Annotated[str, tm.VarChar(40)]` names another type; a Decimal field
-                must name one. Defaults of fields become those of columns.
+                must name one. Defaults of fields become those of columns. Or an Arrow schema, or data with one (Arrow,
+                pandas, polars, DuckDB): its columns, typed as `tidemark load --create` does; no row is inserted.
             primary_key: The name of a column, or several.
             partition: How rows are divided among fragments; None: by hash.
             tablespace: Where columns with storage="disk" are stored; None: "main". Only for tables with such columns.
+            exist_ok: Return the table if it exists with this definition; indexes do not count.
 
         Returns:
             The handle of the table; for a class, a handle whose rows are objects of that class.
@@ -214,8 +251,10 @@ class TableCreation(TableLookup[Handle]):
         Durable on return: the table.
 
         Raises:
-            TableExists: A table of this name exists.
-            SchemaInvalid: The definition is invalid.
+            TableExists: A table of this name exists, with `exist_ok` one of another definition; the message says where
+                they differ.
+            SchemaInvalid: The definition is invalid, or a type of Arrow is that of no column.
+            NoSuchColumn: The data has no column of that name for the key.
             InvalidName: A name is not allowed.
             LimitExceeded: A limit of `engine/base/limits.py` is exceeded.
             NoSuchTablespace: The tablespace does not exist.
@@ -230,10 +269,38 @@ class TableCreation(TableLookup[Handle]):
             >>> Guest = TypedDict("Guest", {"id": int, "name": Annotated[str, tm.VarChar(40)]})
             >>> db.create_table("guest", Guest, "id")
             <tidemark table main.guest: 0 rows of id, name as Guest>
+            >>> import pandas as pd
+            >>> frame = pd.DataFrame({"id": [7, 8], "score": [0.5, 0.75]})
+            >>> db.create_table("score", frame, "id", exist_ok=True).write_many(frame)
+            2
         """
-        made = columns_of(columns) if isinstance(columns, type) else columns
-        handle = self._create(new_table(name, made, primary_key, partition, tablespace))
+        made: Any = columns
+        if isinstance(columns, type):
+            made = columns_of(columns)
+        elif has_arrow_schema(columns):
+            made = columns_like(columns, as_names(primary_key, "primary_key"))
+        handle = self._created(new_table(name, made, primary_key, partition, tablespace), exist_ok)
         return TypedTable(handle, columns) if isinstance(columns, type) else handle
+
+    def _created(self, definition: TableDefinition, exist_ok: bool) -> Handle:
+        while True:
+            try:
+                return self._create(definition)
+            except TableExists:
+                if not exist_ok:
+                    raise
+            try:
+                found: Any = self[definition.name]
+                said = differences(found.definition, definition)
+            except NoSuchTable:  # dropped in the meantime
+                continue
+            if said:
+                raise TableExists(
+                    f"table {definition.name} exists with another definition: {'; '.join(said)}; alter or drop it, or"
+                    " give the definition that it has",
+                    table=definition.name,
+                )
+            return found  # type: ignore[no-any-return]
 
 
 @types_memory_errors("__contains__")

@@ -25,19 +25,21 @@ from tidemark.engine.rows.columnar import encode_keys
 from tidemark.engine.schema.names import is_system_table, names_one_of
 from tidemark.scans import Progress, Scan, ScanAsked
 from tidemark.table_reads import TableReads
+from tidemark.typed_rows import SnapshotTables
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.engine.access.key_ranges import Bounds
     from tidemark.engine.index.stored import StoredIndex
+    from tidemark.engine.rows.row import Row
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.table.table import Table
 
 
 @has_calls_of("snapshot")
 @types_memory_errors("__getitem__", "__contains__")
-class Snapshot(engine_snapshot.Snapshot):
+class Snapshot(SnapshotTables["SnapshotTable"], engine_snapshot.Snapshot):
     """All tables of a store as at the end of one epoch; use it with `with`. Any thread may read it.
 
     Writers continue and never wait for it. Old versions of rows that they change are kept in `snapshot_memory`. Past
@@ -68,19 +70,6 @@ class Snapshot(engine_snapshot.Snapshot):
 
     def __getitem__(self, name: str) -> SnapshotTable:
         return SnapshotTable(self, self.table_of(name))
-
-    def table(self, name: str) -> SnapshotTable:
-        """Return a table, also as `snapshot[name]`, even if it was dropped since.
-
-        Raises: NoSuchTable, SnapshotClosed, SnapshotTooOld, StoreFailed.
-
-        Examples:
-            >>> with db.snapshot() as snapshot:
-            ...     db.drop_table("item")
-            ...     snapshot.table("item").sum("stock")
-            15
-        """
-        return self[name]
 
     def __contains__(self, name: object) -> bool:
         self.check()
@@ -228,14 +217,18 @@ class SnapshotTable(TableReads):
         return self._table.definition
 
     @described(TableReads.get)
-    def get(self, key: Any, *, index: str | None = None) -> Any:
+    def get(self, key: Any, *, index: str | None = None) -> Row | None:
+        row: Row | None = None
         if index is None:
-            return snapshot_reads.get(self._snapshot, self._table, key)
+            row = snapshot_reads.get(self._snapshot, self._table, key)
+            return row
         self._snapshot.check()
         table, unique = self._table, self._table.unique(index)
         lookups = one_key(unique.tree.shape, self.name, key)
         entries, offsets, count = read_keys_in(self._snapshot, table, unique, lookups, table.format.has_disk)
-        return table.format.decode_row(entries.data.cast("B"), int(offsets[0])) if count else None
+        if count:
+            row = table.format.decode_row(entries.data.cast("B"), int(offsets[0]))
+        return row
 
     @described(TableReads.get_many)
     def get_many(self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None) -> pa.RecordBatch:

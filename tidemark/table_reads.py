@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from tidemark.derived import described, of_scan
 from tidemark.display import ROWS_SHOWN, html_table
@@ -21,10 +21,29 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+    from tidemark.engine.rows.row import Row
+    from tidemark.engine.schema.column import Column
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.pushdown.dataset import TableDataset
 
 Where = Expression | Program | None
+
+
+class Bounds(TypedDict, total=False):
+    """Arguments of `scan` about an index."""
+
+    index: str | None
+    lower: Any
+    upper: Any
+    prefix: Any
+    reverse: bool
+
+
+class ScanOptions(Bounds, total=False):
+    """Arguments of `scan` that other calls pass on."""
+
+    limit: int | None
+    partitions: Sequence[str] | None
 
 
 @types_memory_errors(exclude=("scan",))
@@ -42,10 +61,17 @@ class TableReads(ABC):
     @property
     @abstractmethod
     def definition(self) -> TableDefinition:
-        """The table's definition; of a snapshot, that when the snapshot was opened."""
+        """The table's definition; of a snapshot, that when the snapshot was opened. Printed, it is the call of
+        `create_table` that makes such a table.
+        """
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns: each has `name`, `type`, `nullable`, `default` and `storage`."""
+        return self.definition.columns
 
     @abstractmethod
-    def get(self, key: Any, *, index: str | None = None) -> Any:
+    def get(self, key: Any, *, index: str | None = None) -> Row | None:
         """Return the row with this key (a `Row`), or None.
 
         Args:
@@ -204,27 +230,43 @@ class TableReads(ABC):
 
     @described(Scan.to_arrow, of_scan)
     def to_arrow(
-        self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+        progress: Progress | None = None,
+        **options: Unpack[ScanOptions],
     ) -> pa.Table:
-        return self.scan(columns, where=where, progress=progress).to_arrow()
+        return self.scan(columns, where=where, progress=progress, **options).to_arrow()
 
     @described(Scan.to_pandas, of_scan)
     def to_pandas(
-        self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+        progress: Progress | None = None,
+        **options: Unpack[ScanOptions],
     ) -> Any:
-        return self.scan(columns, where=where, progress=progress).to_pandas()
+        return self.scan(columns, where=where, progress=progress, **options).to_pandas()
 
     @described(Scan.to_polars, of_scan)
     def to_polars(
-        self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+        progress: Progress | None = None,
+        **options: Unpack[ScanOptions],
     ) -> Any:
-        return self.scan(columns, where=where, progress=progress).to_polars()
+        return self.scan(columns, where=where, progress=progress, **options).to_polars()
 
     @described(Scan.to_numpy, of_scan)
     def to_numpy(
-        self, columns: Sequence[str] | None = None, where: Where = None, progress: Progress | None = None
+        self,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+        progress: Progress | None = None,
+        **options: Unpack[ScanOptions],
     ) -> Any:
-        return self.scan(columns, where=where, progress=progress).to_numpy()
+        return self.scan(columns, where=where, progress=progress, **options).to_numpy()
 
     def dataset(self) -> TableDataset:
         """Return the table as a `pyarrow.dataset.Dataset`, into which DuckDB pushes columns and filters.
@@ -276,13 +318,13 @@ class TableReads(ABC):
     def __contains__(self, key: Any) -> bool:
         return self.get(key) is not None
 
-    def __getitem__(self, key: Any) -> Any:
+    def __getitem__(self, key: Any) -> Row:
         row = self.get(key)
         if row is None:
             raise RowNotFound(f"{self.name} has no row with key {key!r}", table=self.name, key=key)
         return row
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[Row]:
         return iter(self.scan())
 
     def _repr_html_(self) -> str | None:

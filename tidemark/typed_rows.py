@@ -7,6 +7,7 @@ import datetime
 import decimal
 import types
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import (
@@ -17,10 +18,12 @@ from typing import (
     NotRequired,
     TypeVar,
     Union,
+    Unpack,
     get_args,
     get_origin,
     get_type_hints,
     is_typeddict,
+    overload,
 )
 
 from tidemark.calls import has_calls_of
@@ -31,14 +34,14 @@ from tidemark.engine.rows.column_output import python_columns
 from tidemark.engine.rows.row import Row, is_attribute
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.names import alternatives
+from tidemark.engine.schema.names import alternatives, with_short_names
 from tidemark.engine.types import ColumnType
 from tidemark.engine.types.base import shown
-from tidemark.handles import TableHandle
 from tidemark.scans import Progress
-from tidemark.table_reads import Where
+from tidemark.table_reads import Bounds, TableReads, Where
 
 R = TypeVar("R")
+Handle = TypeVar("Handle")
 # The column type that a Python type has unless an annotation names another.
 TYPES: dict[Any, ColumnType] = {
     int: column_types.Int64,
@@ -157,41 +160,8 @@ def check_class(kind: type, definition: TableDefinition) -> tuple[str, ...]:
     return tuple(field.name for field in fields)
 
 
-@has_calls_of("typed table")
-class TypedTable(Generic[R]):
-    """A table whose rows are objects of a class, as `db.table` and `db.create_table` return it for a dataclass or a
-    `TypedDict`. The class is compared with the table's definition once, when this object is created. `handle` is the
-    table's handle without types.
-
-    The calls are those of `TableHandle`, with objects of the class where rows are given or returned one by one. Arrow,
-    pandas, polars, NumPy and aggregates have no class. A call also raises TypeMismatch for a row of another class.
-    After a column was dropped or renamed, reading raises NoSuchColumn. A write is durable on return with
-    `durability="commit"`.
-
-    Examples:
-        >>> import dataclasses
-        >>> @dataclasses.dataclass
-        ... class Item:
-        ...     id: int
-        ...     name: str
-        ...     stock: int
-        >>> item = db.table("item", Item)
-        >>> item[1], item.get(9), item.get_many([9, 2])
-        (Item(id=1, name='pen', stock=10), None, [Item(id=2, name='cup', stock=5)])
-        >>> item.insert(Item(4, "ink", 7))
-        >>> item[1] = dataclasses.replace(item[1], stock=9)
-        >>> item.update(2, {"stock": tm.col("stock") - 1}), item.delete(3)
-        (True, True)
-        >>> item.write(Item(2, "mug", 4))
-        >>> item.insert_many([Item(5, "jar", 1)]), item.write_many([Item(5, "jar", 2)])
-        (1, 1)
-        >>> item.upsert(Item(5, "jar", 3)), item.upsert_many([Item(6, "lid", 1), Item(5, "jar", 2)])
-        (False, 1)
-        >>> [each.name for each in item.scan(tm.col("stock") > 5)], len(item), 9 in item
-        (['pen', 'ink'], 5, False)
-        >>> item.aggregate(total=("sum", "stock"))
-        Row(total=23)
-    """
+class TypedReads(Generic[R]):
+    """What tables with a class of rows have in common: the calls that read."""
 
     def __init__(self, handle: Any, kind: type[R]) -> None:
         """Raises: SchemaInvalid if the class does not agree with the table."""
@@ -213,15 +183,11 @@ class TypedTable(Generic[R]):
         found: TableDefinition = self.handle.definition
         return found
 
-    def _values(self, row: R) -> Mapping[str, Any]:
-        """Return an object as a row for the handle."""
-        if self._is_mapping and isinstance(row, Mapping):
-            return row
-        if self._is_mapping or not isinstance(row, self._kind):
-            raise TypeMismatch(f"{self.name}: rows of this handle are {self._kind.__name__}, got {shown(row)}")
-        return {name: getattr(row, name) for name in self._names}
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns: each has `name`, `type`, `nullable`, `default` and `storage`."""
+        return self.definition.columns
 
-    # --- reading ---------------------------------------------------------------------------------
     def get(self, key: Any, *, index: str | None = None) -> R | None:
         """Return the row with this key, or None."""
         row = self.handle.get(key) if index is None else self.handle.get(key, index=index)
@@ -233,22 +199,46 @@ class TypedTable(Generic[R]):
         limit: int | None = None,
         partitions: Sequence[str] | None = None,
         *,
-        index: str | None = None,
-        lower: Any = None,
-        upper: Any = None,
-        prefix: Any = None,
-        reverse: bool = False,
         progress: Progress | None = None,
+        **bounds: Unpack[Bounds],
     ) -> Iterator[R]:
         """Iterate over the rows that a condition accepts. The arguments are those of `TableHandle.scan`."""
-        bounds = {"index": index, "lower": lower, "upper": upper, "prefix": prefix, "reverse": reverse}
-        found = self.handle.scan(list(self._names), limit, partitions, where, progress=progress, **bounds)
-        return map(self._make, found)
+        return self._scanned(where, limit, partitions, progress, bounds)
+
+    def _scanned(
+        self,
+        where: Where,
+        limit: int | None,
+        partitions: Sequence[str] | None,
+        progress: Progress | None,
+        options: Mapping[str, Any],
+    ) -> Iterator[R]:
+        return map(
+            self._make, self.handle.scan(list(self._names), limit, partitions, where, progress=progress, **options)
+        )
 
     def get_many(self, keys: Any, *, index: str | None = None) -> list[R]:
         """Return the rows with these keys, in the order of the keys; keys without a row are left out."""
-        found = self.handle.get_many(keys, list(self._names), index=index)
+        return self._listed(self.handle.get_many(keys, list(self._names), index=index))
+
+    def _listed(self, found: Any) -> list[R]:
         return [self._make(values) for values in zip(*python_columns(found, self.definition), strict=True)]
+
+    # calls: python -m tools.make_faces
+    explain = passed(TableReads.explain, "handle")
+    count = passed(TableReads.count, "handle")
+    sum = passed(TableReads.sum, "handle")
+    min = passed(TableReads.min, "handle")
+    max = passed(TableReads.max, "handle")
+    mean = passed(TableReads.mean, "handle")
+    aggregate = passed(TableReads.aggregate, "handle")
+    to_arrow = passed(TableReads.to_arrow, "handle")
+    to_pandas = passed(TableReads.to_pandas, "handle")
+    to_polars = passed(TableReads.to_polars, "handle")
+    to_numpy = passed(TableReads.to_numpy, "handle")
+    dataset = passed(TableReads.dataset, "handle")
+    scan_polars = passed(TableReads.scan_polars, "handle")
+    # end of calls
 
     def __getitem__(self, key: Any) -> R:
         row = self.get(key)
@@ -265,7 +255,42 @@ class TypedTable(Generic[R]):
     def __len__(self) -> int:
         return len(self.handle)
 
-    # --- writing ---------------------------------------------------------------------------------
+    def __repr__(self) -> str:
+        return f"{repr(self.handle)[:-1]} as {self._kind.__name__}>"
+
+    def _repr_html_(self) -> str | None:
+        shown_as: str | None = self.handle._repr_html_()
+        return shown_as
+
+
+@has_calls_of("typed snapshot table")
+class TypedSnapshotTable(TypedReads[R]):
+    """A table of a snapshot whose rows are objects of a class: what `snapshot.table(name, kind)` returns. It has the
+    reading calls of a `TypedTable`, and raises as that and as a `SnapshotTable`.
+
+    Examples:
+        >>> from typing import TypedDict
+        >>> Item = TypedDict("Item", {"id": int, "name": str, "stock": int})
+        >>> with db.snapshot() as before:
+        ...     db["item"].delete(1)
+        ...     item = before.table("item", Item)
+        ...     item[1]["name"], item.count(), [row["id"] for row in item.scan(tm.col("stock") < 6)]
+        True
+        ('pen', 3, [2, 3])
+    """
+
+
+class TypedWrites(TypedReads[R]):
+    """What they have in common that can be changed: the calls that take rows."""
+
+    def _values(self, row: R) -> Mapping[str, Any]:
+        """Return an object as a row for the handle."""
+        if self._is_mapping and isinstance(row, Mapping):
+            return row
+        if self._is_mapping or not isinstance(row, self._kind):
+            raise TypeMismatch(f"{self.name}: rows of this handle are {self._kind.__name__}, got {shown(row)}")
+        return {name: getattr(row, name) for name in self._names}
+
     def insert(self, row: R) -> None:
         """Insert one row."""
         self.handle.insert(self._values(row))
@@ -296,42 +321,50 @@ class TypedTable(Generic[R]):
         """Upsert all rows, or none on an error; return how many were inserted."""
         return int(self.handle.upsert_many(map(self._values, rows), set, index, progress))
 
-    # calls: python -m tools.make_faces
-    update = passed(TableHandle.update, "handle")
-    delete = passed(TableHandle.delete, "handle")
-    update_many = passed(TableHandle.update_many, "handle")
-    delete_many = passed(TableHandle.delete_many, "handle")
-    update_where = passed(TableHandle.update_where, "handle")
-    delete_where = passed(TableHandle.delete_where, "handle")
-    explain = passed(TableHandle.explain, "handle")
-    count = passed(TableHandle.count, "handle")
-    sum = passed(TableHandle.sum, "handle")
-    min = passed(TableHandle.min, "handle")
-    max = passed(TableHandle.max, "handle")
-    mean = passed(TableHandle.mean, "handle")
-    aggregate = passed(TableHandle.aggregate, "handle")
-    to_arrow = passed(TableHandle.to_arrow, "handle")
-    to_pandas = passed(TableHandle.to_pandas, "handle")
-    to_polars = passed(TableHandle.to_polars, "handle")
-    to_numpy = passed(TableHandle.to_numpy, "handle")
-    dataset = passed(TableHandle.dataset, "handle")
-    scan_polars = passed(TableHandle.scan_polars, "handle")
-    indexes = passed(TableHandle.indexes, "handle")
-    partitions = passed(TableHandle.partitions, "handle")
-    # end of calls
-
     def __setitem__(self, key: Any, row: R) -> None:
         self.handle[key] = self._values(row)
 
     def __delitem__(self, key: Any) -> None:
         del self.handle[key]
 
-    def __repr__(self) -> str:
-        return f"{repr(self.handle)[:-1]} as {self._kind.__name__}>"
 
-    def _repr_html_(self) -> str | None:
-        shown_as: str | None = self.handle._repr_html_()
-        return shown_as
+class SnapshotTables(ABC, Generic[Handle]):
+    """A snapshot, which returns its tables."""
+
+    @abstractmethod
+    def __getitem__(self, name: str) -> Handle: ...
+
+    @abstractmethod
+    def tables(self, system: bool = False) -> list[str]:
+        """Return the names of the tables."""
+
+    @overload
+    def table(self, name: str) -> Handle: ...
+
+    @overload
+    def table(self, name: str, kind: type[R]) -> TypedSnapshotTable[R]: ...
+
+    def table(self, name: str, kind: type[R] | None = None) -> Handle | TypedSnapshotTable[R]:
+        """Return a table, also as `snapshot[name]`, even if it was dropped since; with a class, one whose rows are
+        objects of it.
+
+        Args:
+            name: "database.table"; "table" alone is "main.table".
+            kind: A dataclass or a `TypedDict`, as for `Database.table`.
+
+        Raises: NoSuchTable, SnapshotClosed, SnapshotTooOld, StoreFailed; SchemaInvalid if the class does not agree with
+        the table.
+
+        Examples:
+            >>> with db.snapshot() as snapshot:
+            ...     db.drop_table("item")
+            ...     snapshot.table("item").sum("stock")
+            15
+        """
+        return self[name] if kind is None else TypedSnapshotTable(self[name], kind)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return with_short_names(self.tables())
 
 
 def _picker(names: tuple[str, ...]) -> Callable[[Any], Iterable[Any]]:

@@ -25,9 +25,14 @@ LINES: dict[tuple[str, str, str], dict[tuple[Kind, ...], str]] = {
     },
     ("tidemark/session.py", "TransactionReads", "transaction"): {(Kind.QUERY,): "of_table(TableReads.{})"},
     ("tidemark/handles.py", "TableHandle", "table"): {CHANGES: "own_transaction(Transaction.{})"},
-    ("tidemark/typed_rows.py", "TypedTable", "typed table"): {
-        (*CHANGES, Kind.QUERY, Kind.PUSHED, Kind.PARTS): 'passed(TableHandle.{}, "handle")'
+    ("tidemark/session.py", "TransactionTable", "transaction table"): {CHANGES: "in_transaction(Transaction.{})"},
+    ("tidemark/typed_rows.py", "TypedReads", "typed table"): {
+        (Kind.QUERY, Kind.PUSHED): 'passed(TableReads.{}, "handle")'
     },
+    ("tidemark/session.py", "TypedTransactionTable", "typed transaction table"): {
+        CHANGES: 'passed(TransactionTable.{}, "handle")'
+    },
+    ("tidemark/handles.py", "TypedTable", "typed table"): {(*CHANGES, Kind.PARTS): 'passed(TableHandle.{}, "handle")'},
     ("tidemark/remote/table.py", "RemoteTable", "remote table"): {
         (*CHANGES, Kind.LOOKUP, Kind.PARTS): "forwarded(TableHandle.{})"
     },
@@ -44,6 +49,11 @@ LINES: dict[tuple[str, str, str], dict[tuple[Kind, ...], str]] = {
     },
     ("tidemark/aio.py", "_Reads", "awaited snapshot table"): {(Kind.LOOKUP, Kind.QUERY): "Awaited(TableReads.{})"},
     ("tidemark/aio.py", "Table", "awaited table"): {(*CHANGES, Kind.PARTS): "Awaited(TableHandle.{})"},
+    ("tidemark/aio.py", "TransactionTable", "awaited transaction table"): {
+        (*CHANGES, Kind.LOOKUP): "Awaited(SyncTransactionTable.{})"
+    },
+    ("tidemark/aio.py", "_TypedReads", "awaited typed table"): {(Kind.QUERY,): "Awaited(SyncTypedReads.{})"},
+    ("tidemark/aio.py", "TypedTable", "awaited typed table"): {(*CHANGES, Kind.PARTS): "Awaited(SyncTypedTable.{})"},
     ("tidemark/aio.py", "Transaction", "awaited transaction"): {
         (*CHANGES, Kind.LOOKUP, Kind.QUERY, Kind.END): "Awaited(SyncTransaction.{})"
     },
@@ -56,6 +66,10 @@ LINES: dict[tuple[str, str, str], dict[tuple[Kind, ...], str]] = {
         ): "Awaited(SyncDatabase.{})"
     },
 }
+
+# Calls that a base of a class defines.
+_OF_ROWS = {"insert", "write", "upsert", "insert_many", "write_many", "upsert_many"}
+INHERITED = {"TypedTable": _OF_ROWS, "TypedTransactionTable": _OF_ROWS}
 
 
 def own_names(body: list[ast.stmt], begin: int, end: int) -> set[str]:
@@ -88,7 +102,7 @@ def rendered(text: str, kind: str, face: str, sources: dict[tuple[Kind, ...], st
     every = text.splitlines(keepends=True)
     begin = next(number for number in range(node.lineno, len(every)) if every[number] == BEGIN)
     end = next(number for number in range(begin, len(every)) if every[number] == END)
-    own = own_names(node.body, begin + 1, end + 1)
+    own = own_names(node.body, begin + 1, end + 1) | INHERITED.get(kind, set())
     return "".join([*every[: begin + 1], *lines(face, sources, own), *every[end:]])
 
 

@@ -35,7 +35,10 @@ RETURNED = (
     *("session.Transaction", "scans.Scan", "snapshot.Snapshot", "snapshot.SnapshotTable"),
     *("sites.serving.Serving", "remote.serving.CallServing", "engine.programs.interpreter.Program"),
     "engine.base.errors.Error",
-    *("typed_rows.TypedTable", "aio.Scan", "aio.Snapshot", "aio.SnapshotTable", "aio.Table", "aio.Transaction"),
+    *("typed_rows.TypedReads", "handles.TypedTable", "typed_rows.TypedSnapshotTable"),
+    *("session.TypedTransactionTable", "read_only.ReadOnlySnapshot", "session.TransactionTable"),
+    *("aio.TypedTable", "aio.TypedSnapshotTable", "aio.TypedTransactionTable"),
+    *("aio.Scan", "aio.Snapshot", "aio.SnapshotTable", "aio.Table", "aio.Transaction", "aio.TransactionTable"),
     "engine.rows.row.Row",
 )
 # Classes of the engine that are public or a base of a public one: the members that are for callers.
@@ -53,12 +56,13 @@ KEPT: dict[str, set[str]] = {
 
 # Classes with calls that are made from others (`tidemark/derived.py`), each after those that its calls are made from.
 DERIVED = (
-    *("session.TransactionReads", "database.Database", "session.Transaction"),
-    *("handles.TableHandle", "snapshot.SnapshotTable", "typed_rows.TypedTable"),
+    *("session.TransactionReads", "database.Database", "session.Transaction", "handles.TableHandle"),
+    *("snapshot.SnapshotTable", "session.TransactionTable"),
+    *("typed_rows.TypedReads", "handles.TypedTable", "session.TypedTransactionTable"),
     *("remote.database.RemoteDatabase", "remote.table.RemoteTable", "remote.transaction.RemoteTransaction"),
     *("remote.snapshot.RemoteSnapshot", "remote.snapshot.RemoteSnapshotTable"),
     *("remote.scan.RemoteScan", "aio.Database", "aio.Table", "aio.Transaction", "aio.Scan", "aio.Snapshot"),
-    "aio.SnapshotTable",
+    *("aio.SnapshotTable", "aio.TransactionTable", "aio.TypedTable"),
 )
 ORIGINS = {
     "SchemaCalls": "schema_calls.SchemaCalls",
@@ -70,8 +74,13 @@ ORIGINS = {
     "Scan": "scans.Scan",
     "Snapshot": "snapshot.Snapshot",
     "SnapshotTable": "snapshot.SnapshotTable",
+    "TransactionTable": "session.TransactionTable",
+    "TypedReads": "typed_rows.TypedReads",
+    "TypedTable": "handles.TypedTable",
 }
-MADE = re.compile(r"(?:own_transaction|of_table|passed|forwarded|batched|Awaited)\((?:Sync)?(\w+)\.\w+(?:, .*)?\)")
+MADE = re.compile(
+    r"(?:own_transaction|in_transaction|of_table|passed|forwarded|batched|Awaited)\((?:Sync)?(\w+)\.\w+(?:, .*)?\)"
+)
 
 # A line for Git hosts alone, and what a page of the reference has in its place.
 HOST_NOTE = re.compile(r"^\*On a Git host .*\*\n", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Every exception class, and nothing else.
+"""Every exception class, and nothing else; for users it is `tidemark.errors`, which tracebacks and pickles name.
 
 A class answers two questions: did anything change, and what should the caller do? A message is one line: what happened,
 then what to do. Evidence is in fields.
@@ -395,3 +395,12 @@ class EpochGap(PeerError):
 
 class PositionLost(PeerError):
     """The source no longer has the binlog from the replica's position; copy the replica again (`copy=True`)."""
+
+
+def _name_for_users() -> None:
+    for each in globals().values():
+        if isinstance(each, type):
+            each.__module__ = "tidemark.errors"
+
+
+_name_for_users()

@@ -18,11 +18,12 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidemark.engine.base.decimals import comparable, digits_of, rescaled, unscaled
-from tidemark.engine.base.errors import ProgramInvalid, ValueOutOfRange
+from tidemark.engine.base.errors import ProgramInvalid, TypeMismatch, ValueOutOfRange
 from tidemark.engine.base.limits import DECIMAL_PRECISION_MAX
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
 from tidemark.engine.programs.interpreter import float_bits
 from tidemark.engine.programs.patterns import may_be_slow, tokens_of
+from tidemark.engine.rows.row_format import located
 from tidemark.engine.types.base import is_int, plain, shown
 
 if TYPE_CHECKING:
@@ -61,7 +62,10 @@ def compared(table: str, column: Column, condition: str, given: Any) -> Lowered:
         return _exact(table, kind, condition, value)
     if not kind.has_order and condition not in ("eq", "ne"):
         raise refused(table, f"{type(kind).__name__} column {column.name!r} has no order; use == and !=")
-    return condition, (kind.compared(value),)
+    try:
+        return condition, (kind.compared(value),)
+    except (TypeMismatch, ValueOutOfRange) as error:
+        raise located(error, table, column.name, None) from error
 
 
 def member(table: str, column: Column, given: Sequence[Any]) -> Lowered:

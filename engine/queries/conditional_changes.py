@@ -26,7 +26,7 @@ from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.memory.arena_layout import MODE_DELETE
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_update
-from tidemark.engine.programs.expressions import Expression
+from tidemark.engine.programs.expressions import Expression, col
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER
 from tidemark.engine.programs.interpreter import Program, bits_float
 from tidemark.engine.programs.verifier import CLASS_TYPES
@@ -251,6 +251,11 @@ def delete_where(txn: Transaction, table: Table, where: Expression | Program) ->
             if is_last:
                 break
     return total
+
+
+def delete_all(txn: Transaction, table: Table) -> int:
+    """Delete all rows; return how many."""
+    return delete_where(txn, table, ~col(table.definition.primary_key[0]).is_null())
 
 
 def _lock_found(

@@ -167,6 +167,13 @@ def _from_pandas(frame: Any, definition: TableDefinition) -> pa.RecordBatch:
     import pyarrow as pa
 
     names = [str(name) for name in frame.columns]
+    for name in frame.index.names:
+        if name not in names and any(column.name == name for column in definition.columns):
+            raise TypeMismatch(
+                f"{definition.name}: {name!r} is in the index of the frame, which is no column; call reset_index()",
+                table=definition.name,
+                column=name,
+            )
     arrays = [_pandas_column(frame.iloc[:, place], name, definition) for place, name in enumerate(names)]
     return pa.RecordBatch.from_arrays(arrays, names=names)
 

@@ -74,6 +74,9 @@ class Row(tuple[Any, ...]):
         others = {name: value for name, value in self._asdict().items() if not is_attribute(name)}
         return f"Row({', '.join([*parts, f'**{others!r}'] if others else parts)})"
 
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._fields)
+
     def __getattr__(self, name: str) -> Any:
         if name in self._fields:
             raise AttributeError(f'column {name!r} is no attribute of a row; use row["{name}"]')

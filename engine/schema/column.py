@@ -29,8 +29,32 @@ class _Absent:
 
 ABSENT: Final = _Absent()
 
+# What a Python type in place of a column type stands for.
+_MEANT = {
+    "int": "tm.Int64",
+    "float": "tm.Float64",
+    "bool": "tm.Bool",
+    "str": "tm.Text or tm.VarChar(40)",
+    "bytes": "tm.Blob or tm.VarBinary(40)",
+    "Decimal": "tm.Decimal(10, 2)",
+    "date": "tm.Date",
+    "time": "tm.Time",
+    "datetime": "tm.DateTime or tm.Timestamp",
+    "UUID": "tm.UUID",
+    "dict": "tm.JSON",
+    "list": "tm.JSON",
+}
 
-@dataclass(frozen=True, eq=False)
+
+def _hint(given: object) -> str:
+    if not isinstance(given, type):
+        return ""
+    if issubclass(given, ColumnType):
+        return "; call it with its parameters"
+    return f"; use {_MEANT[given.__name__]}" if given.__name__ in _MEANT else ""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Column:
     """A column: name, type, whether NULL is allowed, the default, and where values are stored.
 
@@ -56,14 +80,13 @@ class Column:
     storage: str = MEMORY
     # Set by the store: the schema version that added the column to a table with rows (0: a column of the first
     # version), and the value of older rows, which stays when the default changes.
-    added: int = field(default=0, kw_only=True, repr=False)
-    before: Any = field(default=ABSENT, kw_only=True, repr=False)
+    added: int = field(default=0, kw_only=True)
+    before: Any = field(default=ABSENT, kw_only=True)
 
     def __post_init__(self) -> None:
         check_name(self.name, "column")
         if not isinstance(self.type, ColumnType):  # a caller may pass any object
-            hint = "; call it with its parameters" if isinstance(self.type, type) else ""
-            raise SchemaInvalid(f"column {self.name!r} needs a column type, got {shown(self.type)}{hint}")
+            raise SchemaInvalid(f"column {self.name!r} needs a column type, got {shown(self.type)}{_hint(self.type)}")
         if not isinstance(self.nullable, bool):
             raise SchemaInvalid(f"column {self.name!r}: nullable must be True or False, got {shown(self.nullable)}")
         if self.storage not in STORAGES:
@@ -76,6 +99,13 @@ class Column:
             except Rejected as error:
                 raise SchemaInvalid(f"default of column {self.name!r} {error.message}") from error
             object.__setattr__(self, "default", kept)
+
+    def __repr__(self) -> str:
+        """The call that makes it."""
+        nullable = ", nullable=True" if self.nullable else ""
+        default = f", default={self.default!r}" if self.has_default else ""
+        storage = f", storage={self.storage!r}" if self.is_disk else ""
+        return f"Column({self.name!r}, {self.type!r}{nullable}{default}{storage})"
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Column) and (self is other or self._canonical == other._canonical)

@@ -7,16 +7,54 @@ primary key become VarChar and VarBinary.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import NoSuchColumn, SchemaInvalid
 from tidemark.engine.schema.column import DISK, MEMORY, Column
-from tidemark.engine.types.base import families
+from tidemark.engine.types.base import families, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from tidemark.engine.types import ColumnType
+
+
+def has_arrow_schema(given: object) -> bool:
+    """Whether an object is an Arrow schema, or data with one: of Arrow, pandas, polars (a LazyFrame too) or DuckDB."""
+    return any(hasattr(given, name) for name in ("__arrow_c_schema__", "__arrow_c_stream__", "collect_schema"))
+
+
+def columns_like(given: Any, primary_key: Sequence[str]) -> list[Column]:
+    """Return the columns of a table for rows such as those of `given`, which are not read, but for pandas' columns of
+    Python objects. Raises: as `columns_from_arrow`; SchemaInvalid for data without columns.
+    """
+    index = [name for name in getattr(getattr(given, "index", None), "names", ()) if name is not None]
+    for name in primary_key:
+        if name in index and name not in given.columns:
+            raise NoSuchColumn(
+                f"the key {name!r} is in the index of the frame, which is no column; call reset_index()", column=name
+            )
+    return columns_from_arrow(_schema_of(given), primary_key)
+
+
+def _schema_of(given: Any) -> pa.Schema:
+    import pyarrow as pa
+
+    if hasattr(given, "collect_schema"):  # of polars; a LazyFrame is not computed
+        given = given.collect_schema().to_frame()
+    try:
+        if isinstance(given, pa.Schema):
+            return given
+        if type(given).__module__.partition(".")[0] == "pandas" and hasattr(given, "columns"):
+            return pa.Schema.from_pandas(given, preserve_index=False)
+        if hasattr(given, "__arrow_c_stream__"):
+            return pa.RecordBatchReader.from_stream(given).schema
+        return pa.schema(given)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise SchemaInvalid(
+            f"no columns of a table follow from {shown(given)}: {reason}; give Column objects"
+        ) from error
 
 
 def columns_from_arrow(schema: pa.Schema, primary_key: Sequence[str], disk: Sequence[str] = ()) -> list[Column]:

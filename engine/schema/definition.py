@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from tidemark.engine.base import limits
@@ -26,6 +26,7 @@ ALTERED_JSON_VERSION = 2  # of tables with an added column, so that older reader
 # Of tables with a dropped column. Programs that wrote 2 for these moved other columns when one was dropped.
 DROPPED_JSON_VERSION = 3
 DEFAULT_TABLESPACE = "main"
+_FIRST_OPTION = 5  # of the fields: after the arguments that each table has
 
 
 def _mixed_rows(value: dict[str, Any]) -> VersionTooOld:
@@ -41,7 +42,7 @@ def _mixed_rows(value: dict[str, Any]) -> VersionTooOld:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class TableDefinition(Columns):
     """One version of a table's schema; valid by construction.
 
@@ -80,6 +81,24 @@ class TableDefinition(Columns):
         self._check_indexes()
         object.__setattr__(self, "partition", self.partition.bound_to(self))
         self._check_sizes()
+
+    def __repr__(self) -> str:
+        """The calls that make such a table, of names that `tidemark` has."""
+        columns = ",\n        ".join(map(repr, self.columns))
+        key = self.primary_key if len(self.primary_key) > 1 else self.primary_key[0]
+        lines = [repr(self.name), f"[\n        {columns},\n    ]", repr(key)]
+        for part in fields(self)[_FIRST_OPTION:]:
+            value = getattr(self, part.name)
+            default = part.default if part.default_factory is MISSING else part.default_factory()
+            if value != default and part.name not in ("indexes", "dropped"):
+                lines.append(f"{part.name}={value!r}")
+        text = ",\n    ".join(lines)
+        made = [f"create_table(\n    {text},\n)"]
+        for index in self.indexes:
+            unique = ", unique=True" if index.is_unique else ""
+            ordered = ", ordered=True" if index.is_unique and index.is_ordered else ""
+            made.append(f"create_index({self.name!r}, {index.name!r}, {list(index.columns)!r}{unique}{ordered})")
+        return "\n".join(made)
 
     def _wrong(self, message: str) -> SchemaInvalid:
         return SchemaInvalid(f"table {self.name}: {message}", table=self.name)

@@ -94,6 +94,13 @@ def names_one_of(name: object, tables: Container[str]) -> bool:
         return False
 
 
+def with_short_names(names: Iterable[str]) -> list[str]:
+    """Return qualified names, and the plain names of those in `main`: all that a prompt offers for `db["`."""
+    held = list(names)
+    prefix = DEFAULT_DATABASE + "."
+    return held + [name.removeprefix(prefix) for name in held if name.startswith(prefix)]
+
+
 def is_system_table(name: str) -> bool:
     """Whether a qualified name belongs to a system table: in `mysql`, or an exceptions table."""
     return name.startswith(SYSTEM_DATABASE + ".") or name.endswith(EXCEPTIONS_SUFFIX)

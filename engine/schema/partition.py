@@ -168,6 +168,11 @@ class HashPartition(Partition):
         if self.modulo is not None and (not isinstance(self.modulo, str) or self.columns is not None):
             raise SchemaInvalid(f"modulo takes one column and no other partition columns, got {shown(self.modulo)}")
 
+    def __repr__(self) -> str:
+        others = {name: getattr(self, name, None) for name in ("columns", "modulo", "linear")}
+        said = "".join(f", {name}={value!r}" for name, value in others.items() if value)
+        return f"{type(self).__name__}({self.fragments}{said})"
+
     @property
     def numbers(self) -> tuple[int, ...]:
         return tuple(range(self.fragments))
@@ -214,7 +219,7 @@ class LinearHash(HashPartition):
     is_linear = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class KeyPartition(HashPartition):
     """`HashPartition` in MySQL's terms: PARTITION BY [LINEAR] KEY (columns); None: the whole primary key.
 
@@ -262,6 +267,11 @@ def _tuple_of(value: Any, count: int) -> tuple[Any, ...]:
     if len(pieces) != count:
         raise SchemaInvalid(f"a bound needs one value for each partition column ({count}), got {shown(value)}")
     return pieces
+
+
+def _plain(pieces: tuple[Any, ...]) -> Any:
+    """Return the values of one column without a tuple."""
+    return pieces if len(pieces) > 1 else pieces[0]
 
 
 @dataclass(frozen=True)
@@ -318,6 +328,14 @@ class _NamedPartition(Partition):
     @abstractmethod
     def _bound(self, bound: Any) -> Any:
         """Return a bound or values in stored form. Raises: SchemaInvalid."""
+
+    def __repr__(self) -> str:
+        pairs = [(name, self._given(bound)) for name, bound in self.partitions]
+        return f"{type(self).__name__}({_plain(self.columns)!r}, {pairs!r})"
+
+    def _given(self, bound: Any) -> Any:
+        """Return a bound or values as a caller gives them."""
+        return _plain(bound)
 
     @property
     def fragments(self) -> int:
@@ -453,6 +471,9 @@ class ListPartition(_NamedPartition):
         if not isinstance(bound, (tuple, list, set, frozenset, range)) or not bound:
             raise SchemaInvalid(f"a list partition takes one value or more, got {shown(bound)}")
         return tuple(_tuple_of(value, len(self.columns)) for value in bound)
+
+    def _given(self, bound: Any) -> Any:
+        return [_plain(value) for value in bound]
 
     def bound_to(self, definition: Columns) -> Partition:
         kinds = _types_of(self.columns, definition)

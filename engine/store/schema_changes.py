@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import SchemaInvalid, TableExists, Unsupported
 from tidemark.engine.schema.column import ABSENT, Column
-from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.schema.definition import DEFAULT_TABLESPACE, TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.names import as_names, qualified_name
-from tidemark.engine.schema.partition import HashPartition, Partition, partition_from_json
+from tidemark.engine.schema.partition import (
+    HashPartition,
+    ListPartition,
+    Partition,
+    RangePartition,
+    partition_from_json,
+)
 from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
@@ -54,6 +60,48 @@ def new_table(
     made = tuple(fresh(column) for column in given)
     parts = HashPartition() if partition is None else partition
     return TableDefinition(0, 1, name, made, tuple(key), parts, tablespace)
+
+
+def as_new(definition: TableDefinition) -> TableDefinition:
+    """Return the definition of a new table with the same columns, without indexes and the history of this one."""
+    partition = definition.partition
+    if isinstance(partition, (RangePartition, ListPartition)):
+        partition = type(partition)(partition.columns, partition.partitions)
+    columns = tuple(fresh(column) for column in definition.columns)
+    # Every store creates the default tablespace with the first table that needs it.
+    has_own = any(column.is_disk for column in columns) and definition.tablespace != DEFAULT_TABLESPACE
+    return replace(
+        definition,
+        table_id=0,
+        version=1,
+        columns=columns,
+        partition=partition,
+        tablespace=definition.tablespace if has_own else None,
+        indexes=(),
+        dropped=(),
+    )
+
+
+def differences(found: TableDefinition, given: TableDefinition) -> list[str]:
+    """Say where the definition of a table differs from one for a new table; [] if nowhere. Indexes do not count."""
+    there, wanted = as_new(found), as_new(given)
+    if there.to_json() == wanted.to_json():  # a default may be NaN, which does not equal itself
+        return []
+    theirs = {column.name: column for column in there.columns}
+    ours = {column.name: column for column in wanted.columns}
+    said = []
+    for name in {**ours, **theirs}:
+        if name not in theirs:
+            said.append(f"it has no column {name!r}")
+        elif name not in ours:
+            said.append(f"it has a column {name!r}")
+        elif ours[name] != theirs[name]:
+            said.append(f"it has {theirs[name]!r}, not {ours[name]!r}")
+    for part in fields(TableDefinition):
+        left, right = getattr(there, part.name), getattr(wanted, part.name)
+        if part.name != "columns" and left != right:
+            said.append(f"its {part.name} is {left!r}, not {right!r}")
+    return said or [f"the order of its columns is {', '.join(theirs)}"]
 
 
 def with_column(definition: TableDefinition, column: Column) -> TableDefinition:

@@ -18,6 +18,8 @@ from tidemark.engine.types.base import ColumnType, mismatch, plain, register, sh
 if TYPE_CHECKING:
     import pyarrow as pa
 
+_SHOWN_MAX = 10  # members in a message
+
 
 @dataclass(frozen=True, init=False)
 class Enum(ColumnType):
@@ -64,7 +66,9 @@ class Enum(ColumnType):
             raise mismatch("a str", value)
         place: int | None = self.places.get(value)
         if place is None:
-            raise ValueOutOfRange(f"holds one of {len(self.members)} members, got {shown(value)}")
+            more = len(self.members) - _SHOWN_MAX
+            said = ", ".join(map(repr, self.members[:_SHOWN_MAX])) + (f" and {more} more" if more > 0 else "")
+            raise ValueOutOfRange(f"holds one of {said}, got {shown(value)}")
         return place
 
     def loaded(self, stored: int) -> str:

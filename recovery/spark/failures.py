@@ -13,7 +13,7 @@ from tidemark.engine.base import errors
 
 HOST = "host"
 EVIDENCE = "evidence: "  # prefix of the note with the evidence of an error, as JSON
-_CLASS = rf"{re.escape(errors.__name__)}\.(\w+)"
+_CLASS = rf"{re.escape(errors.Error.__module__)}\.(\w+)"
 _NO_FILES = re.compile(r"Class (\S*FileSystem) not found|(No FileSystem for scheme \"?\w+)")
 _SAID = re.compile(rf"^{_CLASS}: (.+)$(?:\n{EVIDENCE}(\{{.*\}})$)?", re.MULTILINE)
 

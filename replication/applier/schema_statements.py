@@ -24,12 +24,12 @@ from tidemark.engine.base.errors import (
     Unsupported,
 )
 from tidemark.engine.schema.column import ABSENT, Column
-from tidemark.engine.schema.definition import DEFAULT_TABLESPACE, TableDefinition
+from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.partition import ListPartition, RangePartition
 from tidemark.engine.store.schema_changes import (
+    as_new,
     change_columns,
-    fresh,
     with_column,
     with_default,
     with_name,
@@ -143,25 +143,6 @@ def _definition(store: Store, name: str) -> TableDefinition:
 
 
 # --- tables ---------------------------------------------------------------------------------------
-def as_new(definition: TableDefinition) -> TableDefinition:
-    """Return the definition of a new table with the same columns, without indexes and the history at another site."""
-    partition = definition.partition
-    if isinstance(partition, (RangePartition, ListPartition)):
-        partition = type(partition)(partition.columns, partition.partitions)
-    columns = tuple(fresh(column) for column in definition.columns)
-    # Every site creates the default tablespace with the first table that needs it.
-    has_own = any(column.is_disk for column in columns) and definition.tablespace != DEFAULT_TABLESPACE
-    return TableDefinition(
-        0,
-        1,
-        definition.name,
-        columns,
-        definition.primary_key,
-        partition,
-        definition.tablespace if has_own else None,
-    )
-
-
 def _create(store: Store, statement: s.CreateTable) -> int:
     wanted = as_new(statement.definition)
     found = store.tables.by_name.get(wanted.name)

@@ -28,11 +28,12 @@ from tidemark.engine.access.row_operations import delete, insert
 from tidemark.engine.access.snapshot import Snapshot
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.schema.names import is_system_table
+from tidemark.engine.store.schema_changes import as_new
 from tidemark.replication.applier.applier import retried
 from tidemark.replication.applier.apply_status import write_row
 from tidemark.replication.applier.filters import Filter
 from tidemark.replication.applier.heartbeat import HEARTBEAT
-from tidemark.replication.applier.schema_statements import apply_statement, as_new
+from tidemark.replication.applier.schema_statements import apply_statement
 from tidemark.replication.settings.any_value import NO_LOGGING
 from tidemark.replication.settings.system_tables import (
     NDB_APPLY_STATUS,

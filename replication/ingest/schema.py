@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemark.engine.base.errors import Rejected, TableExists, Unsupported
-from tidemark.engine.programs.expressions import col
-from tidemark.engine.queries.conditional_changes import delete_where
+from tidemark.engine.queries.conditional_changes import delete_all
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import Partition
 from tidemark.engine.store.schema_changes import (
+    as_new,
     with_column,
     with_default,
     with_name,
@@ -30,7 +30,6 @@ from tidemark.engine.store.schema_changes import (
     without_column,
 )
 from tidemark.engine.types import ColumnType
-from tidemark.replication.applier.schema_statements import as_new
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.ingest.address import Filter
 from tidemark.replication.ingest.kept_values import check_kept
@@ -394,8 +393,7 @@ def make(step: s.Statement, db: Schema, store: Store, session: Session = PLAIN) 
 
 def truncate(step: Truncate, txn: Transaction) -> int:
     """Delete all rows of a table; return their number."""
-    table = txn.store.tables.named(step.table)
-    return delete_where(txn, table, ~col(table.definition.primary_key[0]).is_null())
+    return delete_all(txn, txn.store.tables.named(step.table))
 
 
 def _column(definition: TableDefinition, name: str) -> Column:

@@ -126,6 +126,7 @@ NAMES: dict[str, Callable[[dict[str, Any], ExitStack], None]] = {
     "tidemark.NodeGroup": with_group,
     "tidemark.NodeGroup.": with_node,
     "tidemark.ReadOnlyDatabase": with_view,
+    "tidemark.ReadOnlySnapshot": with_view,
     "tidemark.RemoteDatabase": with_store,
     "tidemark.RemoteDatabase.": with_remote,
     "tidemark.RemoteScan": with_remote,

@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 
 import tidemark as tm
+from tidemark.calls import FACES
 
 SECRET = b"a secret of clients"
 OPTIONS: dict[str, Any] = {
@@ -27,14 +28,27 @@ ROWS: list[tuple[Any, ...]] = [(1, "pen", 10, "a"), (2, "cup", 5, None), (3, "ba
 TABLE = "test.t"
 STORAGES = ("memory", "disk", "partitions")
 # Of each face of a table or a transaction: how it is reached.
+# A remote typed table and the like have the classes of local ones.
 WRITING = (
-    *("table", "typed table", "transaction", "remote table", "remote transaction"),
-    *("awaited table", "awaited transaction"),
+    *("table", "typed table", "transaction", "transaction table", "typed transaction table"),
+    *("remote table", "remote typed table", "remote transaction", "remote transaction table"),
+    *("remote typed transaction table", "awaited table", "awaited typed table", "awaited transaction"),
+    *("awaited transaction table", "awaited typed transaction table"),
 )
 READING = (
     *WRITING,
-    *("read-only table", "read-only transaction", "snapshot table", "remote snapshot table", "awaited snapshot table"),
+    *("read-only table", "read-only typed table", "read-only transaction", "read-only transaction table"),
+    *("read-only typed transaction table", "read-only snapshot table", "read-only typed snapshot table"),
+    *("snapshot table", "typed snapshot table", "remote snapshot table", "remote typed snapshot table"),
+    *("awaited snapshot table", "awaited typed snapshot table"),
 )
+
+
+def listed_as(face: str) -> str:
+    """The name of a face in the list of faces: its class is that of others."""
+    if face.startswith("read-only") and face.endswith("snapshot table"):
+        return "read-only table" if "typed" not in face else "typed snapshot table"
+    return face if face in FACES else face.partition(" ")[2]
 
 
 @dataclasses.dataclass
@@ -106,11 +120,13 @@ class Faces:
         stores = {"awaited": self.aio, "remote": self.remote, "read-only": self.view}
         kind = name.rpartition(" ")[2]
         store = stores.get(name.split()[0], self.db)
-        if name == "typed table":
-            yield self.db.table(TABLE, Item)
-        elif name.endswith("snapshot table"):
+        rows = (Item,) if "typed" in name else ()
+        if name.endswith("snapshot table"):
             with self.entered(store.snapshot()) as snapshot:
-                yield snapshot[TABLE]
+                yield snapshot.table(TABLE, *rows)
+        elif name.endswith("transaction table"):
+            with self.entered(store.transaction()) as txn:
+                yield txn.table(TABLE, *rows)
         elif kind == "transaction":
             with self.entered(store.transaction()) as txn:
                 yield txn
@@ -120,7 +136,7 @@ class Faces:
         elif kind == "scan":
             yield store[TABLE].scan()
         else:
-            yield store if kind == "store" else store[TABLE]
+            yield store if kind == "store" else store.table(TABLE, *rows)
 
     @contextmanager
     def entered(self, manager: Any) -> Iterator[Any]:
@@ -141,7 +157,7 @@ class Faces:
         """Make a call of a table, and return its result in plain form."""
         with self.face(face) as made:
             table = (TABLE,) if face.endswith("transaction") else ()
-            given = typed(name, arguments) if face == "typed table" else arguments
+            given = typed(name, arguments) if "typed" in face else arguments
             found = getattr(made, name)
             if callable(found):
                 found = found(*table, *given, **named)

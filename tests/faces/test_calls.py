@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import decimal
 import inspect
 import pickle
+import re
+import traceback
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -16,6 +19,7 @@ from tidemark.calls import FACES, READ_ONLY, Call, Face, Kind, calls_of, has_cal
 from tools import make_faces
 
 # Public names of classes that are for the floors below and for tests.
+COMPLETIONS = "_ipython_key_completions_"  # IPython's name
 INNER = {"parts", "out_of_memory", "links", "link", "table", "owner"}
 
 
@@ -77,6 +81,8 @@ def test_a_call_has_the_signature_and_the_text_of_the_one_it_is_made_from() -> N
     assert [*inspect.signature(tm.Transaction.sum).parameters] == ["self", "table", "column", "where"]
     assert '>>> txn.sum("item", "stock")' in (inspect.getdoc(tm.Transaction.sum) or "")
     assert inspect.iscoroutinefunction(tm.aio.Table.insert)
+    assert "table" not in inspect.signature(tm.TransactionTable.get).parameters
+    assert ">>> " in (inspect.getdoc(tm.TransactionTable.get) or "")
     assert (inspect.getdoc(tm.aio.Database.kill) or "").startswith("`Database.kill`, awaited.\n\nRoll back")
 
 
@@ -105,6 +111,89 @@ def test_what_a_remote_call_does_not_take_is_in_no_signature_and_no_text(faces: 
 def test_a_face_is_not_pickled(faces: Faces, face: str) -> None:
     with faces.face(face) as made, pytest.raises((tm.Unsupported, TypeError)):
         pickle.dumps(made)
+
+
+def test_modules_show_what_users_call() -> None:
+    """Story: `dir(tm)` had `Any`, `annotations` and the rooms of the engine, and neither `aio` nor a version."""
+    shown = {name for name in dir(tm) if not name.startswith("__")}
+    assert shown == {*tm.__all__, "aio", "errors"} and {"__version__", "__doc__"} <= set(dir(tm))
+    assert not {"Any", "annotations", "TYPE_CHECKING", "engine", "_HOME"} & {*dir(tm), *dir(tm.aio)}
+    assert set(dir(tm.aio)) == set(tm.aio.__all__) >= {"Database", "TypedTable", "open", "connect"}
+    assert all(hasattr(tm.aio, name) for name in dir(tm.aio)) and re.fullmatch(r"\d+\.\d+\.\d+", tm.__version__)
+
+
+def test_errors_are_of_the_module_that_users_know() -> None:
+    """Story: a traceback said `tidemark.engine.base.errors.DuplicateKey`."""
+    for name, kind in vars(tm.errors).items():
+        if isinstance(kind, type):
+            assert kind is getattr(tm, name) and kind.__module__ == "tidemark.errors"
+            assert inspect.getsource(kind).startswith(f"class {name}")
+    error = tm.DuplicateKey("a row has this key", table="main.t", key=1)
+    again = pickle.loads(pickle.dumps(error))
+    assert type(again) is tm.errors.DuplicateKey and (again.message, again.key) == (error.message, 1)
+    assert traceback.format_exception_only(error) == ["tidemark.errors.DuplicateKey: a row has this key\n"]
+
+
+@pytest.mark.parametrize("face", [face for face in FACES if "awaited" not in face])
+def test_wrong_arguments_name_the_call_or_a_class_that_users_know(faces: Faces, face: str) -> None:
+    """Story: `TableCreation.create_table() missing ...`: nobody knew that class."""
+    with faces.face(face) as made:
+        for call, reason in calls_of(face):
+            found = getattr(made, call.name, None) if reason is None else None
+            if not inspect.isroutine(found):
+                continue
+            with pytest.raises(TypeError) as caught:
+                list(found(*[None] * 20, no_such_argument=1))
+            named = re.match(r"(?:(\w+)\.)?(\w+)\(\) ", str(caught.value))
+            if named is not None and named[1] is not None:
+                assert hasattr(tm, named[1]) or named[1] == type(made).__name__, str(caught.value)
+
+
+def test_prompts_complete_names_and_show_objects(faces: Faces) -> None:
+    """Story: transactions and the classes of asyncio showed addresses, and `db["` completed nothing."""
+    for name in ("store", "remote store", "read-only store", "awaited store", "snapshot", "read-only snapshot"):
+        with faces.face(name) as made:
+            assert TABLE in getattr(made, COMPLETIONS)(), name
+    assert getattr(faces.db[TABLE][1], COMPLETIONS)() == ["id", "name", "n", "note"]
+    with faces.db.transaction() as txn:
+        assert repr(txn) == "<tidemark transaction, not begun>"
+        txn.update(TABLE, 1, {})
+        assert repr(txn) == f"<tidemark transaction {txn.txid:#x}, open>"
+    assert repr(txn) == f"<tidemark transaction {txn.txid:#x}, ended>"
+    with faces.remote.transaction() as other:
+        assert repr(other) == f"<tidemark transaction {other.txid:#x} of another process, open>"
+    assert repr(faces.aio).startswith("<tidemark store '") and repr(faces.aio).endswith(", open, awaited>")
+    with faces.face("awaited transaction") as made:
+        assert repr(made) == f"<tidemark transaction {made.txid:#x}, open, awaited>"
+    assert repr(faces.aio.transaction()) == "<tidemark transaction, not begun, awaited>"
+
+
+def test_a_definition_is_printed_as_the_calls_that_make_it(faces: Faces) -> None:
+    assert eval(repr(faces.db[TABLE].columns), vars(tm)) == faces.db[TABLE].columns
+    made = {"create_table": faces.db.create_table, "create_index": faces.db.create_index}
+    parts = tm.ListPartition(["a", "b"], {"x": [("k", 1)], "y": [("k", 2), ("l", 1)]})
+    columns = [
+        tm.Column("a", tm.Char(3)),
+        tm.Column("b", tm.Int8),
+        tm.Column("c", tm.Decimal(5, 2), True, decimal.Decimal("1.50")),
+        tm.Column("d", tm.Enum("on", "off"), default="on", storage="disk"),
+    ]
+    names = {**{name: getattr(tm, name) for name in tm.__all__}, **made}
+    for partition in (
+        None,
+        parts,
+        tm.KeyPartition(2, "a", linear=True),
+        tm.RangePartition("b", [("all", tm.MAXVALUE)]),
+    ):
+        faces.db.create_table("printed", columns, ["a", "b"], partition)
+        faces.db.create_index("printed", "by_c", ["c", "a"], unique=True, ordered=True)
+        definition = faces.db["printed"].definition
+        faces.db.drop_table("printed")
+        exec(repr(definition).replace("Decimal('1.50')", "__import__('decimal').Decimal('1.50')"), names)
+        again = faces.db["printed"].definition
+        assert repr(again) == repr(definition) and again.columns == definition.columns
+        assert (again.partition, again.indexes) == (definition.partition, definition.indexes)
+        faces.db.drop_table("printed")
 
 
 def test_classes_have_the_lines_that_the_generator_writes(capsys: pytest.CaptureFixture[str]) -> None:

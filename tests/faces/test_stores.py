@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import decimal
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 
 import tidemark as tm
@@ -17,7 +21,7 @@ from tidemark.calls import READ_ONLY, SCAN_CALLS, calls_of
 
 STORES = ("store", "remote store", "awaited store")
 SCANS = ("scan", "remote scan", "awaited scan", "read-only scan", "snapshot scan", "remote snapshot scan")
-SNAPSHOTS = ("snapshot", "remote snapshot", "awaited snapshot")
+SNAPSHOTS = ("snapshot", "remote snapshot", "awaited snapshot", "read-only snapshot")
 
 
 @pytest.fixture(scope="module", params=STORAGES)
@@ -68,9 +72,14 @@ def test_every_change_of_the_schema_is_made_by_every_store(faces: Faces, face: s
         assert sale.count(where=tm.col("price") > 1.25) == 2
         assert set(db.tables(system=True)) == set(here.tables(True)) > set(here.tables())
         assert db.tables() == here.tables() == ["shop.sale", TABLE]
+        db.truncate("shop.sale")
+        assert len(here["shop.sale"]) == 0
+        with pytest.raises(tm.NoSuchTable):
+            db.truncate("shop.none")
         db.drop_table("shop.sale")
         with pytest.raises(tm.NoSuchTable):
             db.drop_table("shop.sale")
+        db.drop_table("shop.sale", missing_ok=True)
         before = here.tablespaces()
         db.create_tablespace("archive", "4 MiB", limit="1 GiB")
         db.add_datafile("archive", "2 MiB")
@@ -82,6 +91,70 @@ def test_every_change_of_the_schema_is_made_by_every_store(faces: Faces, face: s
         assert Calls(faces, db.create_replication_table()).count() == 0
         assert "mysql.ndb_replication" in here
         db.drop_table("mysql.ndb_replication")
+
+
+@dataclasses.dataclass
+class Sale:
+    """A row of a table."""
+
+    year: int
+    note: str | None
+
+
+@pytest.mark.parametrize("face", STORES)
+def test_a_table_is_created_once_and_like_data(faces: Faces, face: str) -> None:
+    """Story: a program that starts a second time had to look whether its tables exist."""
+    with faces.face(face) as made:
+        db, here = Calls(faces, made), faces.db
+        parts = tm.RangePartition("year", [("old", 2025), ("now", tm.MAXVALUE)])
+        columns = [tm.Column("year", tm.Int16), tm.Column("note", tm.Text, default="x")]
+        for _ in range(2):
+            table = Calls(faces, db.create_table("sale", columns, "year", parts, exist_ok=True))
+            table.write({"year": 2025})
+            here.create_index("sale", "by_year", "year") if not here.indexes("sale") else None  # does not count
+        assert table.count() == 1
+        with pytest.raises(tm.TableExists, match="choose another name"):
+            db.create_table("sale", columns, "year", parts)
+        others: dict[str, tuple[Any, Any, Any]] = {
+            "it has a column 'note'": (columns[:1], "year", parts),
+            "it has no column 'more'": ([*columns, tm.Column("more", tm.Bool)], "year", parts),
+            "it has Column.'note', Text, default='x'., not Column.'note', Text.;": (
+                [columns[0], tm.Column("note", tm.Text)],
+                "year",
+                parts,
+            ),
+            "its partition is RangePartition.'year', .*, not HashPartition.4.;": (columns, "year", None),
+            "its primary_key is .'year',., not .'year', 'month'.": (
+                [*columns, tm.Column("month", tm.Int8)],
+                ["year", "month"],
+                parts,
+            ),
+            "the order of its columns is year, note": (columns[::-1], "year", parts),
+        }
+        for said, (given, key, partition) in others.items():
+            with pytest.raises(tm.TableExists, match=f"another definition: .*{said}"):
+                db.create_table("sale", given, key, partition, exist_ok=True)
+        db.drop_table("sale")
+        frame = {"id": [1, 2], "at": [1.5, None], "name": ["a", "b"]}
+        for like in (
+            pa.table(frame),
+            pa.table(frame).schema,
+            pd.DataFrame(frame),
+            pl.DataFrame(frame),
+            pl.LazyFrame(frame),
+        ):
+            table = Calls(faces, db.create_table("like", like, "id"))
+            kinds = [(each.name, repr(each.type), each.nullable) for each in here["like"].columns]
+            assert kinds == [("id", "Int64", False), ("at", "Float64", True), ("name", "Text", True)], type(like)
+            assert table.count() == 0 and table.insert_many(pa.table(frame)) == 2
+            db.drop_table("like")
+        assert repr(here.create_table("key", pa.schema({"s": pa.string()}), "s").columns[0].type) == "VarChar(255)"
+        db.drop_table("key")
+        for _ in range(2):
+            sales = Calls(faces, db.create_table("sale", Sale, "year", exist_ok=True))
+            sales.write(Sale(2026, None))
+        assert sales.get(2026) == Sale(2026, None)
+        db.drop_table("sale")
 
 
 @pytest.mark.parametrize("face", STORES)
@@ -124,12 +197,17 @@ def test_every_change_is_refused_by_a_store_opened_for_reading(faces: Faces) -> 
 
 @pytest.mark.parametrize("face", SNAPSHOTS)
 def test_a_snapshot_shows_what_was(faces: Faces, face: str) -> None:
+    if face == "read-only snapshot" and faces.storage == "disk":
+        return  # a view has what a local checkpoint has of memory
     with faces.face(face) as made:
         snapshot, table = Calls(faces, made), Calls(faces, made.table(TABLE))
         epoch = made.epoch
         faces.db[TABLE].delete(1)
         try:
             assert snapshot.tables() == [TABLE] and epoch < faces.db.sync()
+            if face == "read-only snapshot":
+                assert faces.db.checkpoint()["epoch"] > epoch and faces.view.refresh() > epoch
+                assert faces.view[TABLE].get(1) is None
             assert "mysql.ndb_apply_status" not in snapshot.tables() and set(snapshot.tables(True)) >= {TABLE}
             assert plain("", table.get(1)) == ROWS[0] and table.count() == 3 and table.sum("n") == 15
             assert table.get("pen", index="by_name").id == 1
@@ -137,17 +215,23 @@ def test_a_snapshot_shows_what_was(faces: Faces, face: str) -> None:
                 Calls(faces, made.table("none")).get(1)
         finally:
             faces.restore()
+            faces.db.checkpoint()
+            faces.view.refresh()
 
 
-@pytest.mark.parametrize("face", ["snapshot", "remote snapshot"])
+@pytest.mark.parametrize("face", ["snapshot", "remote snapshot", "read-only snapshot"])
 def test_a_snapshot_that_is_closed_refuses_every_call(faces: Faces, face: str) -> None:
+    if face == "read-only snapshot" and faces.storage == "disk":
+        return  # a view has what a local checkpoint has of memory
     with faces.face(face) as snapshot:
         table = snapshot[TABLE]
         scan = iter(table.scan())
         next(scan)
-        assert opened(faces) == 1 and TABLE in snapshot and "x" not in snapshot and len(table) == 3
+        assert opened(faces) == (face != "read-only snapshot")
+        assert TABLE in snapshot and "x" not in snapshot and len(table) == 3
         of = " of another process" if face == "remote snapshot" else ""
-        assert repr(table).startswith(f"<tidemark table {TABLE}{of} at epoch {snapshot.epoch}")
+        if face != "read-only snapshot":
+            assert repr(table).startswith(f"<tidemark table {TABLE}{of} at epoch {snapshot.epoch}")
         snapshot.close()
         snapshot.close()
         assert opened(faces) == 0 and repr(snapshot).endswith("closed>")

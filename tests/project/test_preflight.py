@@ -28,7 +28,7 @@ def test_modules_of_the_users_own_with_the_names_of_floors_are_no_concern(tmp_pa
         (tmp_path / f"{name}.py").write_text("x = 1")
     code = "import engine, tidemark, replication; print(engine.x, replication.x, tidemark.Error.__module__)"
     outcome = run_python("-c", code, cwd=tmp_path)
-    assert outcome.stdout == "1 1 tidemark.engine.base.errors\n", outcome.stderr
+    assert outcome.stdout == "1 1 tidemark.errors\n", outcome.stderr
 
 
 def test_python_with_optimization_is_refused_in_one_line(tmp_path: Path) -> None:

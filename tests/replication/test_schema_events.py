@@ -27,9 +27,10 @@ from tidemark.engine.base.errors import (
 from tidemark.engine.log.row_changes import SchemaChange
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.definition import TableDefinition
+from tidemark.engine.store.schema_changes import as_new
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.system_restart.replay import definition_in
-from tidemark.replication.applier.schema_statements import apply_statement, as_new
+from tidemark.replication.applier.schema_statements import apply_statement
 from tidemark.replication.injector.schema_events import (
     SchemaOperation,
     alteration,

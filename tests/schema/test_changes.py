@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from tests.store.support import open_memory
 from tidemark.engine.schema.partition import HashPartition
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
+OPTIONS: dict[str, Any] = {"data_memory": "16 MiB", "redo_log": "2 MiB", "undo_log": "2 MiB", "background": False}
 PLAIN = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32, nullable=True)]
 WITH_VAR = [*PLAIN, tm.Column("s", tm.VarChar(5), nullable=True)]
 ON_DISK = [*PLAIN, tm.Column("d", tm.Int64, storage="disk"), tm.Column("t", tm.Text, nullable=True, storage="disk")]
@@ -443,3 +446,54 @@ def test_renamed_column_of_an_index_is_replayed(unique: bool) -> None:
     assert [row.id for row in again["t"].scan(where=tm.col("m") == 700)] == [7]
     assert again.indexes("t")[0]["columns"] in (["m"], ("m",))
     assert again.check()["problems"] == []
+
+
+@SHAPES
+def test_truncate_is_one_transaction_that_snapshots_and_locks_know(columns: Any) -> None:
+    db, table = stored(columns, 20)
+    db.create_index("t", "by_n", "n")
+    rows = all_rows(db)
+    with db.snapshot() as before, db.transaction() as holder:
+        holder.get("t", 3, lock="exclusive")
+        with pytest.raises(tm.Rejected, match="this thread"):
+            db.truncate("t")
+        assert all_rows(db) == rows, "nothing of it was done"
+        holder.rollback()
+        db.truncate("t")
+        assert len(table) == 0 and table.name in db and before["t"].count() == 20
+        assert [row.id for row in table.scan(index="by_n")] == []
+    table.insert(base_row(columns, 7))
+    db = reopened(db)
+    assert [row[0] for row in all_rows(db)] == [7] and db.indexes("t")[0]["entries"] == 1
+    check_arena(db)
+
+
+@SHAPES
+def test_a_crash_leaves_all_rows_of_a_truncated_table_or_none(columns: Any) -> None:
+    files = MemoryFiles()
+    db = open_memory(files, durability="epoch")
+    made(db, columns)
+    db.sync()
+    rows = all_rows(db)
+    db.truncate("t")
+    policies: tuple[Any, ...] = ("drop", "keep", "sectors", "torn")
+    disks = [files.crash(random.Random(seed), policy) for policy in policies for seed in range(3)]
+    db.sync()
+    disks += [files.crash(random.Random(seed), "drop") for seed in range(2)]
+    left = []
+    for disk in disks:
+        again = open_memory(disk)
+        left.append(all_rows(again))
+        assert again.check()["is_sound"]
+    assert left[0] == rows and left[-1] == [] and all(each in (rows, []) for each in left)
+
+
+def test_truncate_is_a_deletion_of_each_row_to_readers_of_changes(tmp_path: Path) -> None:
+    with tm.open(tmp_path / "store", server_id=1, log_bin="binlog", **OPTIONS) as db:
+        made(db, PLAIN, 3)
+        since = db.sync()
+        db.truncate("t")
+        db.sync()
+        with db.changes(since) as changes:
+            found = [(row.operation, row.before.id) for epoch in changes for row in epoch]
+    assert sorted(found) == [("delete", 0), ("delete", 1), ("delete", 2)]

@@ -87,8 +87,8 @@ def test_spark_that_is_not_installed_is_reported(monkeypatch: pytest.MonkeyPatch
 
 
 def test_error_of_an_executor_is_found_in_what_spark_says() -> None:
-    said = "tidemark.engine.base.errors.BackupDamaged: 1/2 fails; use it"
+    said = "tidemark.errors.BackupDamaged: 1/2 fails; use it"
     found = error_in(f"Traceback (most recent call last):\n  File x\n{said}\n\nat java")
     assert type(found) is tm.BackupDamaged and found.message == "1/2 fails; use it"
-    assert error_in("tidemark.engine.base.errors.Nothing: x") is None
-    assert error_in("ValueError: tidemark.engine.base.errors.BackupDamaged: no line of its own") is None
+    assert error_in("tidemark.errors.Nothing: x") is None
+    assert error_in("ValueError: tidemark.errors.BackupDamaged: no line of its own") is None

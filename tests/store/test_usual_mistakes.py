@@ -15,6 +15,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import tidemark as tm
@@ -105,6 +107,23 @@ MISTAKES: dict[str, Mistake] = {
         lambda t: t.update(1, {"stamp": NOON}),
         tm.TypeMismatch,
         "use DateTime for wall-clock times",
+    ),
+    # Story: the message did not name the column.
+    "a time without a zone in a condition": (
+        lambda t: t.scan(where=col("stamp") > NOON),
+        tm.TypeMismatch,
+        "item.stamp needs a datetime with zone, got .*; use DateTime",
+    ),
+    # Story: the index was left out without a word, and the key had no value.
+    "a frame with the key in its index": (
+        lambda t: t.insert_many(pd.DataFrame({"id": [2], "name": ["cup"]}).set_index("id")),
+        tm.TypeMismatch,
+        r"'id' is in the index of the frame, which is no column; call reset_index\(\)",
+    ),
+    "a member that an Enum has not": (
+        lambda t: tm.Column("side", tm.Enum("buy", "sell"), default="hold"),
+        tm.SchemaInvalid,
+        "holds one of 'buy', 'sell', got str 'hold'",
     ),
     "a date for a time": (
         lambda t: t.scan(where=col("at") > NOON.date()),
@@ -207,7 +226,32 @@ OF_STORES: dict[str, Mistake] = {
         "table name must be a str, got",
     ),
     "a table that exists": (lambda db: db.create_table("item", COLUMNS, "id"), tm.TableExists, "drop that table first"),
-    "a type of Python": (lambda db: tm.Column("a", int), tm.SchemaInvalid, "column 'a' needs a column type"),
+    # Story: the message said to call `int` with its parameters.
+    "a type of Python": (
+        lambda db: tm.Column("a", int),
+        tm.SchemaInvalid,
+        "column 'a' needs a column type, got type <class 'int'>; use tm.Int64",
+    ),
+    "a key in the index of a frame": (
+        lambda db: db.create_table("t", pd.DataFrame({"n": [1]}, pd.Index([1], name="id")), "id"),
+        tm.NoSuchColumn,
+        r"the key 'id' is in the index of the frame, which is no column; call reset_index\(\)",
+    ),
+    "a key that a schema has not": (
+        lambda db: db.create_table("t", pa.schema({"n": pa.int64()}), "id"),
+        tm.NoSuchColumn,
+        "there is no column 'id' for the primary key; the columns are n",
+    ),
+    "a schema that is a type": (
+        lambda db: db.create_table("t", pa.int64(), "id"),
+        tm.SchemaInvalid,
+        "no columns of a table follow from .*; give Column objects",
+    ),
+    "a table that exists otherwise": (
+        lambda db: db.create_table("by_size", tm.Column("size", tm.Int64), "size", exist_ok=True),
+        tm.TableExists,
+        r"exists with another definition: it has Column\('size', Float64\), not Column\('size', Int64\); alter or",
+    ),
     "a type without its length": (
         lambda db: tm.Column("a", tm.VarChar),
         tm.SchemaInvalid,

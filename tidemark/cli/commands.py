@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+import tidemark
 from tidemark.cli.output import example
 
 # Each command, the module of this package that has it, and its line in the list. A module is imported when its command
@@ -108,6 +109,6 @@ class _Commands(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog=example("tidemark init shop", "tidemark load shop test.item items.csv --create --key id"),
 )
-@click.version_option(package_name="tidemark")
+@click.version_option(tidemark.__version__)
 def commands() -> None:
     """Tidemark: an embedded, transactional row store."""

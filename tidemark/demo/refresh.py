@@ -106,7 +106,7 @@ class Refresher:
     def change_price(self, txn: tm.Transaction) -> Callable[[], None]:
         """Change a line's price, and the order's total with it; the comments of both repeat the prices."""
         key = self.keys[int(self.rng.integers(0, len(self.keys)))]
-        order = txn.get("tpch.orders", key, lock="exclusive")
+        order: Any = txn.get("tpch.orders", key, lock="exclusive")
         lines = self.lines_of(txn, key)
         line = lines[int(self.rng.integers(0, len(lines)))]
         price = int(self.rng.integers(90_000, 10_000_000))

@@ -550,7 +550,7 @@ class NodeGroup(Closable):
             >>> node.start_channel()
             Traceback (most recent call last):
             ...
-            tidemark.engine.base.errors.Rejected: the group has no channel; give channel= to its nodes
+            tidemark.errors.Rejected: the group has no channel; give channel= to its nodes
         """
         if self._channel is None:
             raise Rejected("the group has no channel; give channel= to its nodes")

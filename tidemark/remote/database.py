@@ -72,7 +72,7 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
             >>> remote.tables()
             Traceback (most recent call last):
             ...
-            tidemark.engine.base.errors.StoreClosed: the connection is closed; connect again
+            tidemark.errors.StoreClosed: the connection is closed; connect again
         """
         self.links.close()
 
@@ -119,6 +119,7 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
 
     # calls: python -m tools.make_faces
     drop_table = forwarded(Database.drop_table)
+    truncate = forwarded(Database.truncate)
     add_column = forwarded(Database.add_column)
     drop_column = forwarded(Database.drop_column)
     rename = forwarded(Database.rename)

@@ -15,6 +15,7 @@ from tidemark.remote.keys import with_sent_keys
 from tidemark.remote.scan import RemoteScan
 from tidemark.snapshot import Snapshot, SnapshotTable
 from tidemark.table_reads import TableReads
+from tidemark.typed_rows import SnapshotTables
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.definition import TableDefinition
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @has_calls_of("remote snapshot")
-class RemoteSnapshot(Closable):
+class RemoteSnapshot(SnapshotTables["RemoteSnapshotTable"], Closable):
     """All tables of a store of another process as at the end of one epoch; use it with `with`. Any thread may read it.
 
     The node that executes transactions holds it for a link, and drops it when the link ends. Then a call raises
@@ -78,10 +79,6 @@ class RemoteSnapshot(Closable):
 
     def __getitem__(self, name: str) -> RemoteSnapshotTable:
         return RemoteSnapshotTable(self, self._ask("of_snapshot", name, "definition", [], {}))
-
-    @described(Snapshot.table)
-    def table(self, name: str) -> RemoteSnapshotTable:
-        return self[name]
 
     def __contains__(self, name: object) -> bool:
         return names_one_of(name, self._names)

@@ -271,6 +271,13 @@ class RemoteTransaction(TransactionReads[RemoteScan]):
     get_many = forwarded(Transaction.get_many)
     # end of calls
 
+    def _defined(self, table: str) -> TableDefinition:
+        return self._definition(table)
+
+    def __repr__(self) -> str:
+        state = "ended" if self.is_ended else "open"
+        return f"<tidemark transaction {self.txid:#x} of another process, {state}>"
+
     def _scan(self, table: str, asked: ScanAsked) -> RemoteScan:
         self._check()
         return RemoteScan(table, asked, self._ask, True)

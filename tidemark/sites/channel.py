@@ -340,7 +340,7 @@ class Channel(Closable):
             >>> channel.start()
             Traceback (most recent call last):
             ...
-            tidemark.engine.base.errors.Rejected: channel main is closed; make another one
+            tidemark.errors.Rejected: channel main is closed; make another one
         """
         with self._turn:
             if self._is_closed:
@@ -551,7 +551,7 @@ class Channel(Closable):
             >>> channel.apply_all()
             Traceback (most recent call last):
             ...
-            tidemark.engine.base.errors.EpochGap: ...
+            tidemark.errors.EpochGap: ...
             >>> count = replica.load("item", nails)
             >>> channel.skip_incident()
             'load ... of 60000 rows in epoch ... is not in the binlog: main.item'

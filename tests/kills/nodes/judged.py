@@ -24,7 +24,7 @@ def contents(db: Any) -> Contents:
         places = [tm.FRAGMENT, tm.ROWID, tm.EPOCH, tm.AUTHOR]
         table = db[name].scan([*places, *(column.name for column in definition.columns)]).to_arrow()
         rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-        found[name] = (repr(definition), sorted(rows, key=lambda row: row[:2]))
+        found[name] = (definition.to_json().decode(), sorted(rows, key=lambda row: row[:2]))
     return found
 
 
