@@ -27,6 +27,7 @@ from tidemark.derived import described
 from tidemark.engine.base.errors import Retryable, SchemaInvalid
 from tidemark.handles import TableHandle
 from tidemark.scans import Scan as SyncScan
+from tidemark.sequences import Sequence as SyncSequence
 from tidemark.session import READ_COMMITTED, Isolation
 from tidemark.session import Transaction as SyncTransaction
 from tidemark.shared_calls import RETRY_PAUSE_SECONDS
@@ -290,6 +291,29 @@ class Snapshot(_Calls):
         return self[name]
 
 
+@has_calls_of("awaited sequence")
+class Sequence(_Calls):
+    """The calls of `tm.Sequence`, awaited; they raise as there.
+
+    Examples:
+        >>> async def main():
+        ...     async with tm.aio.open("shop", redo_log="16 MiB") as db:
+        ...         invoice = db.sequence("invoice")
+        ...         return invoice.name, await invoice.next(), await invoice.take(2)
+        >>> asyncio.run(main())
+        ('invoice', 1, range(2, 4))
+    """
+
+    # calls: python -m tools.make_faces
+    next = Awaited(SyncSequence.next)
+    take = Awaited(SyncSequence.take)
+    # end of calls
+
+    def __init__(self, executor: Executor, find: Callable[[], Any], name: str) -> None:
+        super().__init__(executor, find)
+        self.name = name
+
+
 @has_calls_of("awaited transaction")
 class Transaction(_Calls):
     """A transaction, with `async with`, which commits at the end and rolls back on an exception or a cancellation.
@@ -499,6 +523,10 @@ class Database(_Calls):
         """`Database.create_replication_table`, awaited."""
         await self._call("create_replication_table")
         return self["mysql.ndb_replication"]
+
+    def sequence(self, name: str) -> Sequence:
+        """Return a sequence; see `tm.Database.sequence`, whose errors its calls raise."""
+        return Sequence(self._executor, lambda: self._store.sequence(name), name)
 
     def transaction(self, *, isolation: Isolation = READ_COMMITTED) -> Transaction:
         """Return a transaction for `async with`. isolation: as for `tm.Database.transaction`."""

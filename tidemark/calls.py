@@ -38,9 +38,9 @@ class Kind(Enum):
     FILES = "reads or writes files of the store's process"
     REPLICATION = "is about the replication between sites"
     INNER = "is about the store's process"
-    # Of a scan.
+    # Of a scan, or of a sequence.
     FORM = "returns the rows in a form"
-    ANSWER = "computes something from the rows"
+    ANSWER = "computes something from the rows, or gives numbers"
     # Of any object.
     LIFE = "begins or ends the use of an object"
     PROPERTY = "is no call"
@@ -123,6 +123,7 @@ STORE_CALLS = (
     Call("run", Kind.BEGIN),
     Call("snapshot", Kind.BEGIN, lacks={"read-only store": "its view is one already: it stays the same until refresh"}),
     Call("create_table", Kind.LIFE, lacks={"read-only store": READ_ONLY}),
+    Call("sequence", Kind.LIFE, lacks={"read-only store": READ_ONLY}),
     Call("drop_table", Kind.SCHEMA),
     Call("add_column", Kind.SCHEMA),
     Call("drop_column", Kind.SCHEMA),
@@ -183,6 +184,11 @@ SNAPSHOT_CALLS = (
     Call("tables", Kind.NAMES),
     Call("epoch", Kind.PROPERTY),
 )
+SEQUENCE_CALLS = (
+    Call("next", Kind.ANSWER),
+    Call("take", Kind.ANSWER),
+    Call("name", Kind.PROPERTY),
+)
 SCAN_CALLS = (
     Call("schema", Kind.FORM),
     Call("batches", Kind.FORM),
@@ -230,6 +236,8 @@ FACES = {
     "snapshot": Face(SNAPSHOT_CALLS),
     "remote snapshot": Face(SNAPSHOT_CALLS),
     "awaited snapshot": Face(SNAPSHOT_CALLS),
+    "sequence": Face(SEQUENCE_CALLS),
+    "awaited sequence": Face(SEQUENCE_CALLS),
     "scan": Face(SCAN_CALLS),
     "remote scan": Face(SCAN_CALLS),
     "awaited scan": Face(SCAN_CALLS),
