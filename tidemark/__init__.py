@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from tidemark.engine.programs.interpreter import Program as Program
     from tidemark.engine.rows.row import Row as Row
     from tidemark.engine.schema.column import Column as Column
+    from tidemark.engine.schema.computed import Computed as Computed
+    from tidemark.engine.schema.computed import autoincrement as autoincrement
+    from tidemark.engine.schema.computed import now as now
+    from tidemark.engine.schema.computed import uuid7 as uuid7
     from tidemark.engine.schema.partition import MAXVALUE as MAXVALUE
     from tidemark.engine.schema.partition import HashPartition as HashPartition
     from tidemark.engine.schema.partition import KeyPartition as KeyPartition
@@ -90,6 +94,7 @@ if TYPE_CHECKING:
     from tidemark.replication.wire.wire import client_tls as client_tls
     from tidemark.replication.wire.wire import server_tls as server_tls
     from tidemark.scans import Scan as Scan
+    from tidemark.sequences import Sequence as Sequence
     from tidemark.session import Transaction as Transaction
     from tidemark.session import TransactionTable as TransactionTable
     from tidemark.session import TypedTransactionTable as TypedTransactionTable
@@ -114,6 +119,7 @@ _HOMES = {
     "tidemark.engine.programs.interpreter": "Assembler Program",
     "tidemark.engine.rows.row": "Row",
     "tidemark.engine.schema.column": "Column",
+    "tidemark.engine.schema.computed": "Computed autoincrement now uuid7",
     "tidemark.engine.schema.partition": (
         "HashPartition KeyPartition LinearHash ListPartition MAXVALUE Partition RangePartition"
     ),
@@ -138,6 +144,7 @@ _HOMES = {
     "tidemark.remote.transaction": "RemoteTransaction",
     "tidemark.replication.wire.wire": "client_tls server_tls",
     "tidemark.scans": "Scan",
+    "tidemark.sequences": "Sequence",
     "tidemark.session": "Transaction TransactionTable TypedTransactionTable",
     "tidemark.sites.channel": "Applied Channel",
     "tidemark.sites.serving": "Serving serve",

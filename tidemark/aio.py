@@ -28,6 +28,7 @@ from tidemark.engine.base.errors import Retryable, SchemaInvalid
 from tidemark.handles import TableHandle
 from tidemark.handles import TypedTable as SyncTypedTable
 from tidemark.scans import Scan as SyncScan
+from tidemark.sequences import Sequence as SyncSequence
 from tidemark.session import READ_COMMITTED, Isolation, Lock
 from tidemark.session import Transaction as SyncTransaction
 from tidemark.session import TransactionTable as SyncTransactionTable
@@ -399,13 +400,13 @@ class TypedTable(_TypedReads[R]):
     partitions = Awaited(SyncTypedTable.partitions)
     # end of calls
 
-    async def insert(self, row: R) -> None:
-        """Insert one row."""
-        await self._call("insert", row)
+    async def insert(self, row: R) -> int | None:
+        """Insert one row; return its number in a table with an autoincrement column, else None."""
+        return await self._call("insert", row)  # type: ignore[no-any-return]
 
-    async def write(self, row: R) -> None:
-        """Insert one row, or replace the row with its key."""
-        await self._call("write", row)
+    async def write(self, row: R) -> int | None:
+        """Insert one row, or replace the row with its key; return as `insert`."""
+        return await self._call("write", row)  # type: ignore[no-any-return]
 
     async def insert_many(self, rows: Iterable[R], progress: Progress | None = None) -> int:
         """Insert all rows, or none; return how many."""
@@ -528,6 +529,29 @@ class Snapshot(_Calls):
             return self[name]
         what = f"table {name} as {kind.__name__} of a {self._what}"
         return TypedSnapshotTable(self._executor, lambda: self._snapshot.table(name, kind), what)
+
+
+@has_calls_of("awaited sequence")
+class Sequence(_Calls):
+    """The calls of `tm.Sequence`, awaited; they raise as there.
+
+    Examples:
+        >>> async def main():
+        ...     async with tm.aio.open("shop", redo_log="16 MiB") as db:
+        ...         invoice = db.sequence("invoice")
+        ...         return invoice.name, await invoice.next(), await invoice.take(2)
+        >>> asyncio.run(main())
+        ('invoice', 1, range(2, 4))
+    """
+
+    # calls: python -m tools.make_faces
+    next = Awaited(SyncSequence.next)
+    take = Awaited(SyncSequence.take)
+    # end of calls
+
+    def __init__(self, executor: Executor, find: Callable[[], Any], name: str) -> None:
+        super().__init__(executor, find)
+        self.name = name
 
 
 @has_calls_of("awaited transaction")
@@ -784,6 +808,10 @@ class Database(_Calls):
         """`Database.create_replication_table`, awaited."""
         await self._call("create_replication_table")
         return self["mysql.ndb_replication"]
+
+    def sequence(self, name: str) -> Sequence:
+        """Return a sequence; see `tm.Database.sequence`, whose errors its calls raise."""
+        return Sequence(self._executor, lambda: self._store.sequence(name), name)
 
     def transaction(self, *, isolation: Isolation = READ_COMMITTED) -> Transaction:
         """Return a transaction for `async with`. isolation: as for `tm.Database.transaction`."""

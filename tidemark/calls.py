@@ -38,9 +38,9 @@ class Kind(Enum):
     FILES = "reads or writes files of the store's process"
     REPLICATION = "is about the replication between sites"
     INNER = "is about the store's process"
-    # Of a scan.
+    # Of a scan, or of a sequence.
     FORM = "returns the rows in a form"
-    ANSWER = "computes something from the rows"
+    ANSWER = "computes something from the rows, or gives numbers"
     # Of any object.
     LIFE = "begins or ends the use of an object"
     PROPERTY = "is no call"
@@ -125,6 +125,7 @@ STORE_CALLS = (
     Call("run", Kind.BEGIN),
     Call("snapshot", Kind.BEGIN),
     Call("create_table", Kind.LIFE, lacks={"read-only store": READ_ONLY}),
+    Call("sequence", Kind.LIFE, lacks={"read-only store": READ_ONLY}),
     Call("drop_table", Kind.SCHEMA),
     Call("truncate", Kind.SCHEMA),
     Call("add_column", Kind.SCHEMA),
@@ -186,6 +187,11 @@ SNAPSHOT_CALLS = (
     Call("tables", Kind.NAMES),
     Call("epoch", Kind.PROPERTY),
 )
+SEQUENCE_CALLS = (
+    Call("next", Kind.ANSWER),
+    Call("take", Kind.ANSWER),
+    Call("name", Kind.PROPERTY),
+)
 SCAN_CALLS = (
     Call("schema", Kind.FORM),
     Call("batches", Kind.FORM),
@@ -242,6 +248,8 @@ FACES = {
     "read-only snapshot": Face(SNAPSHOT_CALLS),
     "remote snapshot": Face(SNAPSHOT_CALLS),
     "awaited snapshot": Face(SNAPSHOT_CALLS),
+    "sequence": Face(SEQUENCE_CALLS),
+    "awaited sequence": Face(SEQUENCE_CALLS),
     "scan": Face(SCAN_CALLS),
     "remote scan": Face(SCAN_CALLS),
     "awaited scan": Face(SCAN_CALLS),

@@ -27,6 +27,7 @@ from tidemark.engine.base.owner import call_owner
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.schema.catalog import Catalog
 from tidemark.engine.store.outcome import find_outcome
+from tidemark.engine.store.sequences import SEQUENCES
 from tidemark.handles import TableHandle
 from tidemark.load_calls import LoadCalls
 from tidemark.recovery.local_checkpoint.copies import CopySink
@@ -41,6 +42,7 @@ from tidemark.replication.settings import system_tables
 from tidemark.replication.settings.options import OpenKeywords, settings, split_keywords
 from tidemark.replication.settings.status import ReplicationStatus
 from tidemark.schema_calls import SchemaCalls
+from tidemark.sequences import Sequence as NumberSequence
 from tidemark.session import READ_COMMITTED, Isolation, SnapshotTransaction, Transaction, is_own_view
 from tidemark.shared_calls import RunsTransactions, StoreReads, TableCreation
 from tidemark.snapshot import Snapshot
@@ -343,6 +345,27 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
         from tidemark.sites.conflict_functions import set_conflict_function
 
         set_conflict_function(self.endpoint, self._schema.create, table, function, exceptions)
+
+    def sequence(self, name: str) -> NumberSequence:
+        """Return the sequence of this name, which begins with its first number. With the options `autoincrement_step`
+        and `autoincrement_offset`, sites give different numbers.
+
+        Durable on return: the table of sequences.
+
+        Raises: InvalidName; MemoryExhausted if it is the first sequence and `data_memory` has no room.
+
+        Examples:
+            >>> db.sequence("invoice").next()
+            1
+        """
+        self.check_usable()
+        made = NumberSequence(name, self._take_numbers)
+        self._store.tables.named(SEQUENCES)
+        return made
+
+    def _take_numbers(self, name: str, count: int) -> range:
+        self.check_usable()
+        return self._store.sequences.take_named(self._resources, name, count)
 
     # --- transactions ----------------------------------------------------------------------------
     def transaction(

@@ -147,14 +147,16 @@ class TableHandle(WritableTable):
 
     # --- one row ---------------------------------------------------------------------------------
     @described(Transaction.insert, for_table)
-    def insert(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
+    def insert(self, row: Mapping[str, Any] | Sequence[Any]) -> int | None:
         if not self._changes.make(self.table, MODE_INSERT, row):
-            self._in_own_transaction(row_operations.insert, row)
+            return self._in_own_transaction(row_operations.insert, row)
+        return None
 
     @described(Transaction.write, for_table)
-    def write(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
+    def write(self, row: Mapping[str, Any] | Sequence[Any]) -> int | None:
         if not self._changes.make(self.table, MODE_WRITE, row):
-            self._in_own_transaction(row_operations.write, row)
+            return self._in_own_transaction(row_operations.write, row)
+        return None
 
     @described(TableReads.get)
     def get(self, key: Any, *, index: str | None = None) -> Row | None:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from tidemark.engine.access.computed_values import filled_batch
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.rows.column_input import BATCH_ROWS, Batch, to_columns
@@ -184,6 +185,8 @@ class LoadCalls:
         self._store.failure.check()
         target = self._store.tables.named(table)
         batches = batches_of(source, target.newest.definition)
+        if target.newest.format.computed:
+            batches = (self._filled(target, batch) for batch in batches)
         count = len(os.sched_getaffinity(0)) if workers is None else workers
         if count < 1:
             raise Rejected(f"workers is {workers}; give 1 or more", workers=workers)
@@ -216,6 +219,20 @@ class LoadCalls:
             if self._store.failure.first is None:
                 abort(job, True, own_directory(self._files))
             raise
+
+    def _filled(self, table: Table, batch: Batch) -> Batch:
+        """Return a batch with the values of computed defaults, its columns in the order of the table."""
+        txn = self._transaction()
+        try:
+            txn.check(locks=True)
+            columns = filled_batch(txn, table.newest, batch.columns, batch.first_row)
+        finally:
+            txn.rollback()
+        names = columns.schema.names
+        known = [name for name in table.newest.format.names if name in names]
+        if len(known) == len(names) == len(set(names)):
+            columns = columns.select(known)
+        return batch._replace(columns=columns)
 
     def _insert(self, table: Table, few: list[Batch]) -> int:
         if not few:

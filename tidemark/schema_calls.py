@@ -20,6 +20,7 @@ from tidemark.engine.disk.tablespaces import TablespaceDefinition
 from tidemark.engine.queries.conditional_changes import delete_all
 from tidemark.engine.schema.catalog import Catalog
 from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.computed import Computed
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX, as_names
@@ -32,6 +33,7 @@ from tidemark.engine.store.schema_changes import (
     with_wider_column,
     without_column,
 )
+from tidemark.engine.store.sequences import SEQUENCES
 from tidemark.recovery.local_checkpoint.writer import Progress
 from tidemark.replication.settings import system_tables
 
@@ -58,6 +60,8 @@ class SchemaCalls:
     def create(self, definition: TableDefinition) -> Table:
         """Create a table. Raises: as `Database.create_table`."""
         system_tables.refuse_wrong(definition)
+        if any(column.computed and column.computed.is_numbered for column in definition.columns):
+            self._store.tables.named(SEQUENCES)  # no transaction need make it
         table = self._store.create_table(definition)
         self._refresh_catalog()
         if definition.name.endswith(EXCEPTIONS_SUFFIX):
@@ -147,7 +151,7 @@ class SchemaCalls:
         Raises:
             NoSuchTable: There is no such table.
             SchemaInvalid: The name is taken, the column has neither default nor NULL, or rows may become too long.
-            Unsupported: The column has storage="disk".
+            Unsupported: The column has storage="disk", or a computed default.
 
         Examples:
             >>> db.add_column("item", tm.Column("colour", tm.VarChar(10), default="blue"))
@@ -204,7 +208,8 @@ class SchemaCalls:
         """Set the value that a column has in later rows that leave it out. Existing rows keep their values.
 
         Without `default` the column has none. A row that leaves the column out then gets NULL, or is rejected if the
-        column is not nullable.
+        column is not nullable. The default may be computed, as `Column` says; with `tm.autoincrement` numbers continue
+        after the greatest one in the column.
 
         Durable on return: the default.
 
@@ -216,6 +221,9 @@ class SchemaCalls:
             >>> db["item"][4].stock
             0
         """
+        if isinstance(default, Computed) and default.is_numbered:
+            self._store.failure.check()
+            self._store.tables.named(SEQUENCES)
         self._alter(table, lambda before: with_default(before, column, default), None)
 
     def widen_column(self, table: str, column: str, type: ColumnType) -> None:

@@ -214,8 +214,12 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
         self.check()
         return Scan(self._found(table), asked, self)
 
-    def insert(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
+    def insert(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> int | None:
         """Insert one row.
+
+        Returns:
+            The row's number in a table with an autoincrement column; None in others. A number is given if the row has
+            None there or leaves the column out, and never again, also if the transaction is rolled back.
 
         Raises:
             DuplicateKey: A row has this primary key, or this key of a unique index.
@@ -234,14 +238,15 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
         """
         try:
             if change(self, table, MODE_INSERT, row):
-                return
-            row_operations.insert(self, found := self.store.tables.named(table), row)
+                return None
+            number = row_operations.insert(self, found := self.store.tables.named(table), row)
             keep_plan(found)
+            return number
         except MemoryError as error:
             raise self.out_of_memory(error) from error
 
-    def write(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> None:
-        """Insert one row, or replace the row with its key.
+    def write(self, table: str, row: Mapping[str, Any] | Sequence[Any]) -> int | None:
+        """Insert one row, or replace the row with its key. Return as `insert`.
 
         Raises: as `insert`; DuplicateKey only for a key of a unique index.
 
@@ -253,9 +258,10 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
         """
         try:
             if change(self, table, MODE_WRITE, row):
-                return
-            row_operations.write(self, found := self.store.tables.named(table), row)
+                return None
+            number = row_operations.write(self, found := self.store.tables.named(table), row)
             keep_plan(found)
+            return number
         except MemoryError as error:
             raise self.out_of_memory(error) from error
 
@@ -464,6 +470,9 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
 
     def insert_many(self, table: str, data: Any, progress: Progress | None = None) -> int:
         """Insert all rows of Arrow, pandas, polars, NumPy or Python data, or none; return how many.
+
+        To know the numbers of many rows of a table with an autoincrement column, take them from a sequence
+        (`Database.sequence`) and give them.
 
         Args:
             data: An Arrow table, batch or stream, a pandas or polars DataFrame, a structured NumPy array, a mapping of

@@ -341,7 +341,7 @@ class WritableTable(TableReads):
     __slots__ = ()
 
     @abstractmethod
-    def write(self, row: Mapping[str, Any] | Sequence[Any]) -> None:
+    def write(self, row: Mapping[str, Any] | Sequence[Any]) -> int | None:
         """Insert one row, or replace the row with its key."""
 
     @abstractmethod

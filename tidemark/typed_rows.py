@@ -33,6 +33,7 @@ from tidemark.engine.base.errors import RowNotFound, SchemaInvalid, TypeMismatch
 from tidemark.engine.rows.column_output import python_columns
 from tidemark.engine.rows.row import Row, is_attribute
 from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.computed import Computed
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import alternatives, with_short_names
 from tidemark.engine.types import ColumnType
@@ -131,7 +132,8 @@ def columns_of(kind: type) -> list[Column]:
                 f"{kind.__name__}.{field.name}: a Decimal column needs its digits; write"
                 " Annotated[Decimal, tm.Decimal(10, 2)]"
             )
-        made.append(Column(field.name, column_type, field.nullable, field.default))
+        is_numbered = isinstance(field.default, Computed) and field.default.is_numbered
+        made.append(Column(field.name, column_type, field.nullable and not is_numbered, field.default))
     return made
 
 
@@ -151,7 +153,8 @@ def check_class(kind: type, definition: TableDefinition) -> tuple[str, ...]:
                 f"{where} is {field.python.__name__}, and values of {table}.{field.name} are {wanted.__name__}",
                 table=table,
             )
-        if field.nullable != column.nullable:
+        is_numbered = column.computed is not None and column.computed.is_numbered  # None: the store gives a number
+        if field.nullable != column.nullable and not is_numbered:
             may = "may be NULL: add | None" if column.nullable else "is never NULL: leave out | None"
             raise SchemaInvalid(f"{where}: {table}.{field.name} {may}", table=table)
     missing = [name for name in columns if name not in {field.name for field in fields}]
@@ -289,15 +292,17 @@ class TypedWrites(TypedReads[R]):
             return row
         if self._is_mapping or not isinstance(row, self._kind):
             raise TypeMismatch(f"{self.name}: rows of this handle are {self._kind.__name__}, got {shown(row)}")
-        return {name: getattr(row, name) for name in self._names}
+        return {name: value for name in self._names if not isinstance(value := getattr(row, name), Computed)}
 
-    def insert(self, row: R) -> None:
-        """Insert one row."""
-        self.handle.insert(self._values(row))
+    def insert(self, row: R) -> int | None:
+        """Insert one row; return its number in a table with an autoincrement column, else None."""
+        number: int | None = self.handle.insert(self._values(row))
+        return number
 
-    def write(self, row: R) -> None:
-        """Insert one row, or replace the row with its key."""
-        self.handle.write(self._values(row))
+    def write(self, row: R) -> int | None:
+        """Insert one row, or replace the row with its key; return as `insert`."""
+        number: int | None = self.handle.write(self._values(row))
+        return number
 
     def insert_many(self, rows: Iterable[R], progress: Progress | None = None) -> int:
         """Insert all rows, or none; return how many."""

@@ -58,6 +58,7 @@ LINES: dict[tuple[str, str, str], dict[tuple[Kind, ...], str]] = {
         (*CHANGES, Kind.LOOKUP, Kind.QUERY, Kind.END): "Awaited(SyncTransaction.{})"
     },
     ("tidemark/aio.py", "Snapshot", "awaited snapshot"): {(Kind.NAMES,): "Awaited(SyncSnapshot.{})"},
+    ("tidemark/aio.py", "Sequence", "awaited sequence"): {(Kind.ANSWER,): "Awaited(SyncSequence.{})"},
     ("tidemark/aio.py", "Scan", "awaited scan"): {(Kind.FORM, Kind.ANSWER): "Awaited(SyncScan.{})"},
     ("tidemark/aio.py", "Database", "awaited store"): {
         (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from tidemark.engine.access import snapshot_reads
+from tidemark.engine.access.computed_values import filled_batch
 from tidemark.engine.access.disk_reading import grown
 from tidemark.engine.access.reads_kernels import read_rows
 from tidemark.engine.access.statuses import REFUSALS, check_released, is_locked, missing, row_refused, settle
@@ -67,6 +68,8 @@ def _put_many(txn: Transaction, table: Table, data: Any, mode: int, progress: Pr
 
 
 def _put_batch(txn: Transaction, table: Table, batch: Batch, mode: int, expected: int, touched: TouchAhead) -> int:
+    if table.format.computed:
+        batch = batch._replace(columns=filled_batch(txn, table, batch.columns, batch.first_row))
     encoded = encode_rows(table.format, batch)
     ahead = max(expected - batch.first_row, encoded.count)
     _make_room(txn, table, encoded, ahead)

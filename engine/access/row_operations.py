@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tidemark.engine.access.batch_operations import put_each, read_keys, touch_keys
+from tidemark.engine.access.computed_values import filled
 from tidemark.engine.access.disk_reading import read_entry as read_disk_entry
 from tidemark.engine.access.snapshot_reads import one_key
 from tidemark.engine.access.statuses import awaited_lock, is_locked, missing, settle
@@ -26,22 +27,26 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.transaction import Transaction
 
 
-def insert(txn: Transaction, table: Table, row: Any) -> None:
-    """Insert one row. Raises: DuplicateKey, and errors of validation."""
-    put(txn, table, row, a.MODE_INSERT)
+def insert(txn: Transaction, table: Table, row: Any) -> int | None:
+    """Insert one row; return as `put`. Raises: DuplicateKey, and errors of validation."""
+    return put(txn, table, row, a.MODE_INSERT)
 
 
-def write(txn: Transaction, table: Table, row: Any) -> None:
-    """Insert one row, or replace the row with its key."""
-    put(txn, table, row, a.MODE_WRITE)
+def write(txn: Transaction, table: Table, row: Any) -> int | None:
+    """Insert one row, or replace the row with its key; return as `put`."""
+    return put(txn, table, row, a.MODE_WRITE)
 
 
-def put(txn: Transaction, table: Table, row: Mapping[str, Any] | Any, mode: int) -> None:
-    """Insert or write one row given as a mapping or a sequence in column order."""
+def put(txn: Transaction, table: Table, row: Mapping[str, Any] | Any, mode: int) -> int | None:
+    """Insert or write one row given as a mapping or a sequence in column order. Return its number in a table with an
+    autoincrement column, else None.
+    """
     txn.check(locks=True)
     while True:
         try:
-            return put_image(txn, table, table.format.encode_row(row), mode)
+            given, number = filled(txn, table, row) if table.format.computed else (row, None)
+            put_image(txn, table, table.format.encode_row(given), mode)
+            return number
         except TableAltered:
             if not isinstance(row, Mapping):
                 row = dict(zip(table.format.names, row, strict=True))  # in the column order at the start of the call

@@ -27,6 +27,7 @@ from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT
 from tidemark.engine.queries.conditions import Running
 from tidemark.engine.rows.columnar import EncodedKeys, encode_keys, encode_rows
 from tidemark.engine.table.table import TableAltered
+from tidemark.engine.types.arrow import compute
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -203,6 +204,11 @@ def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words,
     keys that other transactions have taken since.
     """
     late: list[int] = []
+    numbered = table.format.numbered
+    if places.size and numbered is not None:
+        # The sequence of the table continues after the numbers of these rows.
+        most = compute().max(rows.column(numbered.name)).as_py()
+        txn.store.sequences.saw(txn.store, table, int(most or 0), is_kept=False)
     while places.size:
         encoded = encode_rows(table.format, rows if places.size == rows.num_rows else rows.take(places))
         try:

@@ -33,6 +33,7 @@ _TRANSACTION_MEMORY_BYTES_MIN = 64 << 10
 # Each interval with commits writes a file.
 _ARCHIVE_INTERVAL_MS_MIN = 100
 _MILLISECONDS_MAX = 24 * 3_600 * 1_000
+_STEP_MAX = 65_535  # as of auto_increment_increment
 # The log reaches back to the older of two local checkpoints while a third is written: three shares must fit.
 _LOG_SHARE_MAX = 0.3
 
@@ -64,6 +65,8 @@ class OptionKeywords(TypedDict, total=False):
     archive_interval_ms: int
     slow_operation_ms: int
     tracer: Tracer | None
+    autoincrement_step: int
+    autoincrement_offset: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +112,9 @@ class Options:
             logged by the logger `tidemark.slow`; 0 logs none.
         tracer: Called once for each such operation when it has ended, with its name, start and end in µs since 1970,
             and a dict of attributes; see `opentelemetry_tracer`. None: no call.
+        autoincrement_step: Sequences and `tm.autoincrement` give numbers that are `autoincrement_offset` apart from a
+            multiple of this. Sites that write the same tables take their number of sites, 1 to 65,535.
+        autoincrement_offset: Another number at each of these sites, 1 to `autoincrement_step`.
 
     Raises:
         SchemaInvalid: A value has the wrong type or is out of range.
@@ -142,6 +148,8 @@ class Options:
     archive_interval_ms: int = 5_000
     slow_operation_ms: int = 0
     tracer: Tracer | None = None
+    autoincrement_step: int = 1
+    autoincrement_offset: int = 1
 
     data_memory_bytes: int = field(init=False, repr=False)
     redo_log_bytes: int = field(init=False, repr=False)
@@ -182,6 +190,8 @@ class Options:
         self._check_integer("checkpoint_interval_ms", 0, _MILLISECONDS_MAX)
         self._check_integer("archive_interval_ms", _ARCHIVE_INTERVAL_MS_MIN, _MILLISECONDS_MAX)
         self._check_integer("slow_operation_ms", 0, _MILLISECONDS_MAX)
+        self._check_integer("autoincrement_step", 1, _STEP_MAX)
+        self._check_integer("autoincrement_offset", 1, self.autoincrement_step)
         if self.tracer is not None and not callable(self.tracer):
             raise SchemaInvalid(f"option tracer is {self.tracer!r}; give a function or None", option="tracer")
         if self.archive is not None and not isinstance(self.archive, (str, os.PathLike)):

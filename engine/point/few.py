@@ -142,7 +142,7 @@ def upsert(
 def _upsert_one(txn: Transaction, table: Table, plan: Plan, row: Any, changes: Mapping[str, Any] | None) -> int:
     """Insert a row that has all columns (DONE), or change the row with its key (REFUSED); or LEFT."""
     names = plan.format.names
-    if len(row) != len(names):
+    if len(row) != len(names) or plan.format.computed:
         return LEFT
     if changes is not None and type(changes) is not dict:
         return LEFT  # the general path refuses it, whether there is a row or not

@@ -210,6 +210,7 @@ class Plan:
         values: list[int] = []
         in_place: set[str] = set()
         is_put = not layout.dropped and table.format.fixed_words < u.IMAGE_WORDS
+        is_put = is_put and table.format.numbered is None  # sequences must see the numbers of all rows
         for place in layout.places:
             column = place.column
             part = u.PART_KEY if place.is_key else _PARTS.get(place.part, u.PART_FIXED)

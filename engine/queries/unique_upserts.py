@@ -22,6 +22,7 @@ from tidemark.engine.access.batch_operations import (
     read_locked,
     retried,
 )
+from tidemark.engine.access.computed_values import filled, filled_batch
 from tidemark.engine.access.unique_reads import find
 from tidemark.engine.base.errors import DuplicateKey
 from tidemark.engine.index.unique_keys import Lookups, keys_of_images
@@ -68,7 +69,7 @@ def _upsert(
     name: str | None,
 ) -> bool:
     table.check()
-    image = table.format.encode_row(row)
+    image = table.format.encode_row(filled(txn, table, row)[0] if table.format.computed else row)
     index = None if name is None else table.unique(name)
     if changes is not None:
         conditional_changes.check_changes(table, changes)
@@ -125,18 +126,22 @@ def upsert_many(
 def _upsert_batch(
     txn: Transaction, table: Table, batch: Batch, changes: Mapping[str, Any] | None, name: str | None
 ) -> int:
-    upserts = _Upserts(txn, table, changes, name)
-    upserts.take(batch.columns, batch.first_row)
+    upserts = _Upserts(txn, table, changes, name, batch.columns.schema.names)
+    upserts.take(filled_batch(txn, table, batch.columns, batch.first_row), batch.first_row)
     return upserts.inserted
 
 
 class _Upserts:
     """The upserts of one batch."""
 
-    def __init__(self, txn: Transaction, table: Table, changes: Mapping[str, Any] | None, name: str | None) -> None:
+    def __init__(
+        self, txn: Transaction, table: Table, changes: Mapping[str, Any] | None, name: str | None, given: Sequence[str]
+    ) -> None:
+        """given: the columns of the data, which an update changes; batches may have more, for the rows inserted."""
         self.txn = txn
         self.table = table
         self.name = name
+        self.given = [each for each in given if each not in table.definition.primary_key]
         self.index = None if name is None else table.unique(name)
         self.change = None if changes is None else conditional_changes.Change(table, changes, None)
         self.inserted = 0
@@ -233,9 +238,8 @@ class _Upserts:
     def _update(self, part: pa.RecordBatch, keys: EncodedKeys, found: Words) -> None:
         txn, table = self.txn, self.table
         if self.change is None:
-            names = [each for each in part.schema.names if each not in table.definition.primary_key]
-            if names:
-                given = part.select(names)
+            if self.given:
+                given = part.select(self.given)
                 change_columns(txn, table, keys, given.take(_indices(found)), 0)
             return
         changed = [*self.change.plain, *(each.name for each in self.change.columns)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from tidemark.engine.base.errors import NoSuchColumn, NotNullViolation, TypeMismatch
 from tidemark.engine.rows.column_values import from_python, is_plain_type, plain_array
+from tidemark.engine.rows.computed_columns import nullable, rows_without_columns
 from tidemark.engine.rows.row_format import located
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
@@ -60,6 +61,7 @@ def to_columns(
 ) -> Iterator[Batch]:
     """Return an iterator of batches of at most `batch_rows` rows, in order. Python rows that are mappings may omit
     columns, which take their defaults; without `fill_in` batches omit them too, and all rows must omit the same ones.
+    Columns whose default is computed are omitted in any case, or have NULL for a number to come.
 
     Raises: TypeMismatch if the data is not tabular; for Python values also NoSuchColumn, NotNullViolation and
     ValueOutOfRange.
@@ -210,7 +212,7 @@ def _pandas_column(series: Any, name: str, definition: TableDefinition) -> pa.Ar
     if keeps_nan:
         is_missing &= [not isinstance(value, float) for value in values]
     values[is_missing] = None
-    return from_python(list(values), column, definition.name, 0)
+    return from_python(list(values), nullable(column), definition.name, 0)
 
 
 def _numpy_array(values: Any, column: Column, definition: TableDefinition) -> pa.Array:
@@ -245,7 +247,7 @@ def _numpy_array(values: Any, column: Column, definition: TableDefinition) -> pa
         mask = np.isnat(values)
     if mask is not None:
         plain = [None if is_masked else value for value, is_masked in zip(plain, mask.tolist(), strict=True)]
-    return from_python(plain, column, definition.name, 0)
+    return from_python(plain, nullable(column), definition.name, 0)
 
 
 def _is_time_of_arrow(values: Any) -> bool:
@@ -288,7 +290,7 @@ def _column_array(values: Any, name: str, definition: TableDefinition) -> pa.Arr
             return plain_array(pa.chunked_array(values))
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise located(TypeMismatch(f"needs a column of values, got {shown(values)}"), definition.name, name, None)
-    return from_python(list(values), column, definition.name, 0)
+    return from_python(list(values), nullable(column), definition.name, 0)
 
 
 def _unknown(definition: TableDefinition, name: object, row: int) -> NoSuchColumn:
@@ -311,22 +313,44 @@ def _from_rows(rows: Iterable[Any], definition: TableDefinition, chunk_rows: int
 
     names = [column.name for column in definition.columns]
     known = definition.columns
+    computed = [each for each in definition.columns if each.computed and not each.computed.is_numbered and fill_in]
     iterator = iter(rows)
     first_row = 0
-    while chunk := list(islice(iterator, chunk_rows)):
-        if not fill_in and any(isinstance(row, Mapping) for row in chunk):
-            if first_row == 0:
-                names = _given_names(chunk[0], definition)
-                known = tuple(column for column in definition.columns if column.name in names)
-            columns = _columns_of(chunk, names, definition, first_row)
-        else:
-            columns = _transposed(chunk, names, definition, first_row)
-        arrays = [
-            from_python(values, column, definition.name, first_row, column.name in definition.primary_key)
-            for values, column in zip(columns, known, strict=True)
-        ]
-        yield Batch(pa.RecordBatch.from_arrays(arrays, names=names), first_row, _filled(chunk, names))
-        first_row += len(chunk)
+    while whole := list(islice(iterator, chunk_rows)):
+        for chunk in _alike(whole, computed) if computed else (whole,):
+            if not fill_in and any(isinstance(row, Mapping) for row in chunk):
+                if first_row == 0:
+                    names = _given_names(chunk[0], definition)
+                    known = tuple(column for column in definition.columns if column.name in names)
+                columns = _columns_of(chunk, names, definition, first_row)
+            else:
+                columns = _transposed(chunk, names, definition, first_row)
+            arrays = {}
+            for given, column in zip(columns, known, strict=True):
+                values, default = given, column.computed
+                if default is not None and default.is_numbered:
+                    values = [None if value is default else value for value in given]
+                elif default is not None and given[0] is default:
+                    continue
+                is_key = column.name in definition.primary_key
+                arrays[column.name] = from_python(values, nullable(column), definition.name, first_row, is_key)
+            batch = pa.RecordBatch.from_arrays(list(arrays.values()), names=list(arrays))
+            if not arrays:
+                batch = rows_without_columns(definition, len(chunk))
+            yield Batch(batch, first_row, _filled(chunk, names).intersection(arrays))
+            first_row += len(chunk)
+
+
+def _alike(rows: list[Any], computed: list[Column]) -> Iterator[list[Any]]:
+    """Yield consecutive rows that leave out the same ones of these columns."""
+
+    def left_out(row: Any) -> list[bool]:
+        if not isinstance(row, Mapping):
+            return []
+        return [row.get(column.name, column.default) is column.default for column in computed]
+
+    for _, alike in groupby(rows, left_out):
+        yield list(alike)
 
 
 def _filled(chunk: list[Any], names: list[str]) -> frozenset[str]:

@@ -157,7 +157,10 @@ def _conformed(row_format: RowFormat, batch: pa.RecordBatch, first_row: int) -> 
                 raise located(NotNullViolation("has no default and must be given"), table, column.name, None)
             kind = column.type.input_type()
             array = pa.nulls(batch.num_rows, kind)
-            if column.missing is not None:
+            if column.computed is not None:
+                if batch.num_rows:
+                    raise located(NotNullViolation("has a default that is not computed here"), table, column.name, None)
+            elif column.missing is not None:
                 missing = column.type.input_value(column.type.stored(column.missing))
                 array = pa.repeat(pa.scalar(missing, kind), batch.num_rows)
         arrays[place.position] = conform(array, column, table, first_row, place.is_key)

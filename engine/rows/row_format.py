@@ -148,6 +148,9 @@ class RowFormat:
 
     def _prepare_missing(self) -> None:
         self._missing = [column.missing for column in self.definition.columns]
+        # Columns whose default is computed, with their positions: rows get their values before they come here.
+        self.computed = [(at, column) for at, column in enumerate(self.definition.columns) if column.computed]
+        self.numbered = next((column for _, column in self.computed if column.default.is_numbered), None)
         self._positions = {name: position for position, name in enumerate(self.names)}
         names = self.names
         self._from_mapping: Callable[[Any], Any] = (
@@ -250,7 +253,7 @@ class RowFormat:
 
         Shapes: (fixed words + var words + disk words,) int64.
         """
-        values = row if type(row) is tuple else self._values(row, number)
+        values = row if type(row) is tuple else self.values_of(row, number)
         if len(values) != len(self.names):
             raise self._wrong_count(values, number)
         if tuple(map(type, values)) == self._direct_types and (not self._is_judged or self._fits_directly(values)):
@@ -270,7 +273,10 @@ class RowFormat:
                 return False
         return all(low <= values[position] <= high for position, low, high in self._direct_ranges)
 
-    def _values(self, row: Any, number: int | None) -> Sequence[Any]:
+    def values_of(self, row: Any, number: int | None = None) -> Sequence[Any]:
+        """Return the values of a row, with defaults of columns that it leaves out. Raises: TypeMismatch,
+        NoSuchColumn.
+        """
         # An isinstance check of an abstract class costs more than encoding a small row, and nearly all rows are dicts.
         if type(row) is dict or isinstance(row, Mapping):
             if len(row) == len(self.names):

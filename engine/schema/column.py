@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Final
 
 from tidemark.engine.base.errors import Rejected, SchemaInvalid
+from tidemark.engine.schema.computed import Computed, computed_named
 from tidemark.engine.schema.names import check_name, no_such_column
 from tidemark.engine.types import ColumnType, from_json, value_from_json, value_to_json
 from tidemark.engine.types.base import shown
@@ -63,6 +64,10 @@ class Column:
     are in memory. Columns are equal if their JSON is: a default of NaN equals itself, and a default of 0.0 does not
     equal -0.0.
 
+    A default may be computed for each row that leaves the column out: `tm.now` in UTC (Timestamp, DateTime, Date, Time;
+    one moment for all rows of a call), `tm.uuid7` (UUID), and `tm.autoincrement` for one integer column of the primary
+    key, which gives the next number also for None. The row that is stored has the value.
+
     Raises: InvalidName; SchemaInvalid for any other argument.
 
     Examples:
@@ -71,6 +76,10 @@ class Column:
         >>> task.insert({"id": 1})
         >>> task[1]
         Row(id=1, note=None, hours=0)
+        >>> key = tm.Column("id", tm.Int64, default=tm.autoincrement)
+        >>> visit = db.create_table("visit", [key, tm.Column("at", tm.Timestamp, default=tm.now)], "id")
+        >>> visit.insert({}), visit.insert({})
+        (1, 2)
     """
 
     name: str
@@ -93,12 +102,21 @@ class Column:
             raise SchemaInvalid(f"column {self.name!r}: storage must be one of {STORAGES}, got {shown(self.storage)}")
         if self.default is None and not self.nullable:
             raise SchemaInvalid(f"column {self.name!r} is not nullable and cannot have the default None")
-        if self.has_default and self.default is not None:
+        if self.computed is not None:
+            self._check_computed(self.computed)
+        elif self.has_default and self.default is not None:
             try:
                 kept = self.type.loaded(self.type.stored(self.default))
             except Rejected as error:
                 raise SchemaInvalid(f"default of column {self.name!r} {error.message}") from error
             object.__setattr__(self, "default", kept)
+
+    def _check_computed(self, default: Computed) -> None:
+        if self.type not in default.types:
+            known = ", ".join(map(repr, default.types))
+            raise SchemaInvalid(f"column {self.name!r} is {self.type!r}; {default} fills {known}")
+        if default.is_numbered and self.nullable:
+            raise SchemaInvalid(f"column {self.name!r} is numbered by {default} and is never NULL; leave out nullable")
 
     def __repr__(self) -> str:
         """The call that makes it."""
@@ -123,6 +141,11 @@ class Column:
         return self.default is not ABSENT
 
     @property
+    def computed(self) -> Computed | None:
+        """The default if it is computed for each row, else None."""
+        return self.default if isinstance(self.default, Computed) else None
+
+    @property
     def is_disk(self) -> bool:
         """True if its values are on pages of a tablespace."""
         return self.storage == DISK
@@ -139,7 +162,9 @@ class Column:
 
     @property
     def missing(self) -> Any:
-        """The value of a column that is left out: its default, None if nullable, ABSENT if it must be given."""
+        """The value of a column that is left out: its default, which may be a Computed, None if nullable, ABSENT if it
+        must be given.
+        """
         return None if self.default is ABSENT and self.nullable else self.default
 
     def to_json(self) -> dict[str, Any]:
@@ -150,7 +175,9 @@ class Column:
             "storage": self.storage,
             "type": self.type.to_json(),
         }
-        if self.has_default:
+        if self.computed is not None:
+            value["computed"] = self.computed.name
+        elif self.has_default:
             value["default"] = None if self.default is None else value_to_json(self.type.stored(self.default))
         if self.added:
             value["added"] = self.added
@@ -163,6 +190,8 @@ def column_from_json(value: Any) -> Column:
     try:
         kind = from_json(value["type"])
         default = value_from_json(kind, value["default"]) if "default" in value else ABSENT
+        if "computed" in value:
+            default = computed_named(value["computed"])
         added = value.get("added", 0)
         before = value_from_json(kind, value["before"]) if added else ABSENT
         return Column(value["name"], kind, value["nullable"], default, value["storage"], added=added, before=before)

@@ -25,6 +25,7 @@ JSON_VERSION = 1
 ALTERED_JSON_VERSION = 2  # of tables with an added column, so that older readers refuse them
 # Of tables with a dropped column. Programs that wrote 2 for these moved other columns when one was dropped.
 DROPPED_JSON_VERSION = 3
+COMPUTED_JSON_VERSION = 4  # of tables with a computed default, with or without dropped columns
 DEFAULT_TABLESPACE = "main"
 _FIRST_OPTION = 5  # of the fields: after the arguments that each table has
 
@@ -150,6 +151,14 @@ class TableDefinition(Columns):
                 )
             if not column.type.keyable:
                 raise self._wrong(f"{column.type!r} column {name!r} is not allowed in a primary key")
+        numbered = [column.name for column in self.columns if column.computed and column.computed.is_numbered]
+        if len(numbered) > 1:
+            raise self._wrong(f"one column is numbered by tm.autoincrement, got {', '.join(numbered)}")
+        if not set(numbered) <= set(self.primary_key):
+            raise self._wrong(
+                f"column {numbered[0]!r} has the default tm.autoincrement and is not part of the primary key; make it"
+                " the key, or take its numbers from db.sequence()"
+            )
         key_bytes = sum(known[name].type.key_bytes_max for name in self.primary_key)
         if key_bytes > limits.KEY_BYTES_MAX:
             raise self._wrong(f"the primary key may take {key_bytes} bytes, more than {limits.KEY_BYTES_MAX}")
@@ -182,6 +191,8 @@ class TableDefinition(Columns):
 
     @property
     def _json_version(self) -> int:
+        if any(column.computed for _, column in self.physical):
+            return COMPUTED_JSON_VERSION
         if self.dropped:
             return DROPPED_JSON_VERSION
         return ALTERED_JSON_VERSION if any(column.added for column in self.columns) else JSON_VERSION
@@ -212,11 +223,11 @@ class TableDefinition(Columns):
         """
         try:
             value = json.loads(data)
-            if value["format"] not in (JSON_VERSION, ALTERED_JSON_VERSION, DROPPED_JSON_VERSION):
+            if value["format"] not in range(JSON_VERSION, COMPUTED_JSON_VERSION + 1):
                 raise SchemaInvalid(
-                    f"table definition has format {shown(value['format'])}, this reads up to {DROPPED_JSON_VERSION}"
+                    f"table definition has format {shown(value['format'])}, this reads up to {COMPUTED_JSON_VERSION}"
                 )
-            if value.get("dropped") and value["format"] != DROPPED_JSON_VERSION:
+            if value.get("dropped") and value["format"] < DROPPED_JSON_VERSION:
                 raise _mixed_rows(value)
             columns = tuple(column_from_json(each) for each in value["columns"])
             return cls(

@@ -218,6 +218,7 @@ class GroupApplier:
         with store.latch:
             store.epochs.lead()
         store.resources.number_from(int(first_txid(incarnation)))
+        store.sequences.forget()
         store.resources.refusal = None
 
     def end_stream(self) -> None:

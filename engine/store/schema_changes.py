@@ -119,6 +119,11 @@ def with_column(definition: TableDefinition, column: Column) -> TableDefinition:
         raise Unsupported(
             f"{where}: a column added to a table is in memory; leave storage='disk' out, or create a new table"
         )
+    if column.computed is not None:
+        raise Unsupported(
+            f"{where}: the rows that are there have no values of {column.default}; add the column nullable or with a"
+            f" constant, then call set_default with {column.default}"
+        )
     if column.missing is ABSENT:
         raise SchemaInvalid(f"{where} needs a default or nullable=True, for the rows that are there")
     added = replace(fresh(column), added=definition.version + 1, before=column.missing)
@@ -252,4 +257,6 @@ def change_columns(
                 f"table {after.name} exists; choose another name, or drop that table first", table=after.name
             )
         view = table.altered(after)
+        if view.format.numbered is not None:
+            store.sequences.look_again(table.table_id)  # until now rows brought numbers that no call saw
         store.schema.log({"alter": json.loads(after.to_json())}, lambda: store.tables.replace(table, view))

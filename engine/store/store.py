@@ -19,6 +19,7 @@ from tidemark.engine.index.stored import StoredIndex, StoredUnique
 from tidemark.engine.schema.row_shape import check_disk_part_fits
 from tidemark.engine.store.index_build import IndexBuild, TreeFilling, drop_index
 from tidemark.engine.store.schema_log import SchemaLog
+from tidemark.engine.store.sequences import Sequences
 from tidemark.engine.store.unique_build import HashFilling
 from tidemark.engine.table.table import DroppedFragment, Table
 from tidemark.engine.txn.transactions import Transactions
@@ -38,6 +39,7 @@ class Store:
         self.resources = resources
         self.transactions = Transactions(resources)
         self.schema = SchemaLog(resources)
+        self.sequences = resources.sequences = Sequences()
         self.snapshots = Snapshots(resources)
         self.arena = resources.arena
         self.mem = resources.mem
@@ -91,6 +93,8 @@ class Store:
             finally:
                 if table.is_dropped:
                     self.users.release(table)
+        if table.format.numbered is not None:
+            self.sequences.drop(self.resources, table.table_id)
 
     # --- partitions ------------------------------------------------------------------------------
     def add_partition(self, name: str, partition: str, bound: Any) -> None:

@@ -146,6 +146,7 @@ class Resources:
         self.room = LogRoom(self.log, arena.mem, clock, failure, self.locks, self.shortage, may_spool)
         self.waits_for_disk = options.durability == "commit"
         self.sink: BeforeImages = NoBeforeImages()
+        self.sequences: Any = None  # of `engine/store/sequences.py`, once a store has them
         # Whether the log has a follower; then a schema change has its own epoch, and a load begins one.
         self.follows_log = False
         # Returns the error for a transaction or schema change at a node that takes none; None: this node takes them.

@@ -133,6 +133,7 @@ class Adopter:
                 for leaf in taken:
                     own.remove(leaf)
             raise
+        store.sequences.look_again(table.table_id)
         sweep(manifest.job.name, place, self._store.spools.names_of(txn.txid) if is_own else frozenset())
         return self._report(manifest, txn.txid)
 

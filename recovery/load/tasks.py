@@ -22,6 +22,7 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.engine.memory.arena_layout import TAG_BITS
 from tidemark.engine.rows.columnar import encode_keys, encode_rows
+from tidemark.engine.rows.computed_columns import NoNumbers, filled_columns
 from tidemark.engine.rows.key_hashes import hash_images, order_by_fragment
 from tidemark.engine.schema.partition_words import fragments_of_keys
 from tidemark.engine.schema.partitions_layout import HH_PARTITION
@@ -222,9 +223,14 @@ def _encoded(
 ) -> list[tuple[int, EncodedRows]]:
     """Return images of the good rows of a batch as runs of consecutive rows: the start of each, and its rows."""
     found: list[tuple[int, EncodedRows]] = []
+    row_format, clock = shape.format, SystemClock()
+    numbers = NoNumbers(row_format.definition.name, row_format.numbered.name if row_format.numbered else "")
 
     def encode(begin: int, count: int) -> None:
-        found.append((begin, encode_rows(shape.format, batch.slice(begin, count), first_row + begin)))
+        part = batch.slice(begin, count)
+        if row_format.computed:
+            part = filled_columns(row_format, part, clock, numbers, first_row + begin)
+        found.append((begin, encode_rows(row_format, part, first_row + begin)))
 
     _halve(batch, first_row, refused, encode)
     return found

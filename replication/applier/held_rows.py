@@ -161,8 +161,11 @@ class HeldRows:
 
 
 def _value(table: Table, row: Row, name: str) -> Any:
-    """Return the value of a column in a held row; a missing column has its default."""
-    return row[name] if name in row else table.definition.columns[table.definition.position(name)].missing
+    """Return the value of a column in a held row; a missing column has its default, ABSENT if that is computed."""
+    if name in row:
+        return row[name]
+    column = table.definition.columns[table.definition.position(name)]
+    return column.missing if column.computed is None else ABSENT
 
 
 def _as_batch(batch: ChangeBatch, names: Sequence[str], rows: list[Row]) -> pa.RecordBatch:

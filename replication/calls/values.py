@@ -35,6 +35,7 @@ from tidemark.engine.programs import expressions
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.column import ABSENT, Column, column_from_json
+from tidemark.engine.schema.computed import Computed, computed_named
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import MAXVALUE
 from tidemark.engine.types import ColumnType
@@ -76,6 +77,7 @@ KINDS: dict[str, tuple[bool, int, int, int]] = {
     "absent": (False, 40, 0, 0),
     "maxvalue": (False, 40, 0, 0),
     "value": (True, 240, 3, _ANY),
+    "computed": (False, 40, 1, 64),
 }
 EXTENSIONS = tuple(KINDS)
 _MEASURES = np.array(list(KINDS.values()), dtype=np.int64).reshape(-1)
@@ -340,6 +342,7 @@ _WRITERS: tuple[tuple[type, str, Callable[[Any], bytes]], ...] = (
     (Column, "column", lambda value: _packed(value.to_json())),
     (ColumnType, "type", lambda value: _packed(value.to_json())),
     (type(ABSENT), "absent", lambda value: b""),
+    (Computed, "computed", lambda value: value.name.encode()),
     (type(MAXVALUE), "maxvalue", lambda value: b""),
 )
 
@@ -437,5 +440,6 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "type": type_from_json,
     "definition": TableDefinition.from_json,
     "absent": lambda payload: ABSENT,
+    "computed": lambda payload: computed_named(payload.decode()),
     "maxvalue": lambda payload: MAXVALUE,
 }

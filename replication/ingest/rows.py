@@ -125,7 +125,7 @@ def _names(found: TableMap, origin: Position) -> list[str]:
 def _check_left_out(table: Table, given: set[str], origin: Position) -> None:
     """Check that the server's defaults of the columns that a new row leaves out are known. Raises: Unsupported."""
     for column in table.definition.columns:
-        if column.name not in given and not column.has_default:
+        if column.name not in given and (not column.has_default or column.computed is not None):
             raise origin.unsupported(
                 f"a new row of {table.name} leaves {column.name} out, whose default at the source is not known here;"
                 " SET GLOBAL binlog_row_image=FULL at the source and copy the table anew, or set the default here",

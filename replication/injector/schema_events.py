@@ -170,7 +170,8 @@ def is_same_default(one: Column, other: Column) -> bool:
     """Whether two columns have the same default, or none. Compares the stored form, because NaN does not equal NaN."""
     if ABSENT in (one.default, other.default) or None in (one.default, other.default):
         return one.default is other.default
-    return one.to_json().get("default") == other.to_json().get("default")
+    both = one.to_json(), other.to_json()
+    return all(both[0].get(name) == both[1].get(name) for name in ("default", "computed"))
 
 
 def _change_of_indexes(before: TableDefinition, after: TableDefinition) -> s.TableChange | None:

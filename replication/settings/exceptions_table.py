@@ -137,7 +137,7 @@ def is_same_or_larger(kind: ColumnType, other: ColumnType, is_key: bool = True) 
 
 
 def _can_be_empty(column: Column) -> bool:
-    return column.missing is not ABSENT
+    return column.missing is not ABSENT and column.computed is None
 
 
 class _Reader:

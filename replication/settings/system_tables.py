@@ -1,7 +1,8 @@
 """The tables of replication in the database `mysql`: their definitions, the check of a table against its definition,
 how they are created, and how their rows are read and written.
 
-Four belong to every store; one of them, which names the tables that a first copy is creating, exists only in Tidemark.
+Five belong to every store; two of them exist only in Tidemark: one names the tables that a first copy is creating, the
+other has the numbers of sequences (`engine/store/sequences.py`).
 Each is created when a call or a channel first names it. So a store that does not replicate writes nothing for them, and
 the numbers of its tables are not affected. They cannot be dropped or altered.
 
@@ -26,6 +27,7 @@ from tidemark.engine.base.limits import NAME_CHARACTERS_MAX
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import HashPartition, KeyPartition, Partition
+from tidemark.engine.store.sequences import SEQUENCES_TABLE
 from tidemark.engine.types import Binary, Blob, ColumnType, UInt32, UInt64, VarBinary, VarChar
 from tidemark.replication.settings.finding import ER_REPLICATION_SCHEMA, Finding
 
@@ -101,7 +103,13 @@ FIRST_COPY_TABLE: Final = _table(
     Column("table_name", VarChar(2 * NAME_CHARACTERS_MAX + 1)),
 )
 # Created when first named; `ndb_replication` is created by the user.
-MADE_WITH_STORE: Final = (NDB_APPLY_STATUS_TABLE, NDB_BINLOG_INDEX_TABLE, NDB_SCHEMA_TABLE, FIRST_COPY_TABLE)
+MADE_WITH_STORE: Final = (
+    NDB_APPLY_STATUS_TABLE,
+    NDB_BINLOG_INDEX_TABLE,
+    NDB_SCHEMA_TABLE,
+    FIRST_COPY_TABLE,
+    SEQUENCES_TABLE,
+)
 MADE_BY_NAME: Final = {table.name: table for table in MADE_WITH_STORE}
 SYSTEM_TABLES: Final = {table.name: table for table in (NDB_REPLICATION_TABLE, *MADE_WITH_STORE)}
 

@@ -13,6 +13,7 @@ from math import isfinite
 from typing import Any
 
 from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.computed import Computed
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.partition import HashPartition, KeyPartition, ListPartition, RangePartition
@@ -37,15 +38,21 @@ def _names(columns: Sequence[str]) -> str:
 
 
 def _can_be_default(kind: ColumnType, value: Any) -> bool:
-    """Whether a server accepts the value as a default: LOBs have none there, and NaN and infinity are invalid."""
-    return not kind.is_lob and not (isinstance(value, float) and not isfinite(value))
+    """Whether a server accepts the value as a default: LOBs have none there, and NaN and infinity are invalid.
+    Computed defaults are Tidemark's: rows come with their values, and a server's moment is of its session's zone.
+    """
+    return not (kind.is_lob or isinstance(value, Computed) or (isinstance(value, float) and not isfinite(value)))
+
+
+def _default(value: Any, kind: ColumnType | None) -> str:
+    return f"{value.name}()" if isinstance(value, Computed) else literal_of(value, kind)
 
 
 def column(each: Column, *, is_exact: bool = False) -> str:
     """Return a column as in CREATE TABLE. is_exact: in the form that only Tidemark reads."""
     words = [name(each.name), to_sql(each.type, is_exact=is_exact), "NULL" if each.nullable else "NOT NULL"]
     if each.has_default and (is_exact or _can_be_default(each.type, each.default)):
-        words.append("DEFAULT " + literal_of(each.default, each.type))
+        words.append("DEFAULT " + _default(each.default, each.type))
     check = "" if is_exact else SQL_TYPES[type(each.type)].check
     if check:
         words.append(f"CHECK ({check}({name(each.name)}))")
@@ -136,7 +143,7 @@ def _alteration(statement: s.TableChange, before: TableDefinition | None, *, is_
             return f"ALTER COLUMN {name(statement.column)} DROP DEFAULT"
         case s.SetDefault():
             kind = None if before is None else before.columns[before.position(statement.column)].type
-            return f"ALTER COLUMN {name(statement.column)} SET DEFAULT {literal_of(statement.default, kind)}"
+            return f"ALTER COLUMN {name(statement.column)} SET DEFAULT {_default(statement.default, kind)}"
         case s.CreateIndex():
             return "ADD " + _key("INDEX", statement.index)
         case s.DropIndex():

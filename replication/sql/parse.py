@@ -14,6 +14,7 @@ from typing import Any
 
 from tidemark.engine.base.errors import Incompatible, Rejected, Unsupported
 from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.computed import KINDS, Computed
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.partition import (
@@ -32,7 +33,7 @@ from tidemark.replication.sql.column_types import value_of
 from tidemark.replication.sql.server_types import check_charset
 from tidemark.replication.sql.server_values import served_value, value_in_store
 from tidemark.replication.sql.session import Session
-from tidemark.replication.sql.tokens import END, MAXVALUE_KIND, Literal, our_note
+from tidemark.replication.sql.tokens import END, MAXVALUE_KIND, WORD, Literal, our_note
 
 _OPTIONS_END = frozenset(("PARTITION", ";"))  # of CREATE TABLE
 # Options of ALTER TABLE, each with a value, that change no row and no column.
@@ -293,8 +294,16 @@ class _Parser(ColumnReader):
             if self.has("DROP", "DEFAULT"):
                 return [s.SetDefault(table, name, ABSENT)]
             self.must("SET", "DEFAULT")
-            return [s.SetDefault(table, name, self.literal())]
+            return [s.SetDefault(table, name, self.computed() or self.literal())]
         raise self.wrong()
+
+    def computed(self) -> Computed | None:
+        """Take a computed default of Tidemark, if there is one."""
+        found = KINDS.get(self.next.text.lower()) if self.next.kind == WORD and not self.is_served else None
+        if found is not None:
+            self.take()
+            self.skip_parentheses()
+        return found
 
     def changed_column(self, table: str) -> s.ChangeColumn:
         read = self.column()

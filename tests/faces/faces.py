@@ -135,6 +135,8 @@ class Faces:
                 yield snapshot
         elif kind == "scan":
             yield store[TABLE].scan()
+        elif kind == "sequence":
+            yield store.sequence("s")
         else:
             yield store if kind == "store" else store.table(TABLE, *rows)
 

@@ -30,6 +30,15 @@ def faces(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         yield Faces(tmp_path_factory.mktemp("faces") / "store", request.param, at_end)
 
 
+@pytest.mark.parametrize("face", STORES)
+def test_every_store_gives_numbers(faces: Faces, face: str) -> None:
+    with faces.face(face) as made:
+        sequence = Calls(faces, made.sequence("given"))
+        first = sequence.next()
+        assert sequence.take(3) == range(first + 1, first + 4)
+        assert faces.db.sequence("given").next() == first + 4
+
+
 def opened(faces: Faces) -> int:
     return int(faces.db.status()["snapshots"]["open"])
 

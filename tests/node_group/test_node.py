@@ -80,6 +80,35 @@ def test_what_was_acknowledged_shows_at_every_node_and_outlives_the_primary(tmp_
         equal(site)
 
 
+def test_no_number_comes_twice_when_another_node_leads(tmp_path: Path) -> None:
+    """Each primary reserves numbers anew from what the group has; also one that led before."""
+    numbered = [tm.Column("id", tm.Int64, default=tm.autoincrement), *COLUMNS[2:]]
+    with site_of(tmp_path, 3) as site:
+        with site.nodes[2].connect(PATIENCE_MS) as db:
+            db.create_table("t", numbered, "id")
+            seen = [db["t"].insert({}) for _ in range(3)]
+            given = [db.sequence("s").next()]
+            db["t"].insert((5_000, None))
+            db["t"].delete(5_000)
+            site.drop(1)
+            seen += [db["t"].insert({}) for _ in range(3)]
+            given.append(db.sequence("s").next())
+            site.start(1)
+            site.wait_view(1, 2, 3)
+            site.close(site.primary())
+            with next(iter(site.nodes.values())).connect(PATIENCE_MS) as other:
+                seen += [other["t"].insert({}) for _ in range(3)]
+                given.append(other.sequence("s").next())
+        print(seen, given)
+        assert seen == sorted({*seen}) and given == sorted({*given}) and seen[3] > 5_000
+        for number in sorted(site.nodes):
+            assert ids_at(site, number) == seen
+        (gone,) = {1, 2, 3} - site.nodes.keys()
+        site.start(gone)
+        site.wait_view(1, 2, 3)
+        equal(site)
+
+
 def test_a_node_of_two_continues_with_the_arbitrator(tmp_path: Path) -> None:
     with site_of(tmp_path, 2, with_arbitrator=True) as site:
         with site.nodes[1].connect(PATIENCE_MS) as db:

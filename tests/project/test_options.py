@@ -85,6 +85,10 @@ def test_size_formatted_and_parsed_is_the_same(size_bytes: int) -> None:
         ("undo_filter", 1),
         ("archive", 7),
         ("archive_interval_ms", 99),
+        ("autoincrement_step", 0),
+        ("autoincrement_step", 65_536),
+        ("autoincrement_offset", 0),
+        ("autoincrement_offset", 2),
     ],
 )
 def test_value_out_of_range_is_refused_in_one_line(name: str, value: object) -> None:

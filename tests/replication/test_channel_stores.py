@@ -425,3 +425,70 @@ def test_copied_positions_let_a_replica_of_a_replica_fail_over():
     assert rows(c) == {1: "x", 2: "x"}
     for each in (a, b, c):
         each.close()
+
+
+# --- numbers and computed defaults ----------------------------------------------------------------
+NUMBERED = [
+    tm.Column("id", tm.Int64, default=tm.autoincrement),
+    tm.Column("at", tm.Timestamp, default=tm.now),
+    tm.Column("token", tm.UUID, default=tm.uuid7),
+]
+
+
+def test_two_sites_with_step_and_offset_give_different_numbers():
+    a, b = (site(each, autoincrement_step=2, autoincrement_offset=each) for each in (1, 2))
+    a.create_table("shop.visit", NUMBERED, "id")
+    a.advance_epoch()
+    with tm.Channel(a, b) as there, tm.Channel(b, a) as back:
+        there.apply_all()
+        assert b["shop.visit"].definition.columns == a["shop.visit"].definition.columns
+        for _ in range(3):
+            for db in (a, b):
+                db["shop.visit"].insert({})
+                db["shop.visit"].insert_many([{}, {}])
+                db.advance_epoch()
+            there.apply_all()
+            back.apply_all()
+        assert sorted(a["shop.visit"]) == sorted(b["shop.visit"]) and len(a["shop.visit"]) == 18
+        assert len({row.token for row in a["shop.visit"]}) == 18
+    a.close()
+    b.close()
+
+
+def test_a_site_that_takes_over_goes_on_after_the_numbers_that_came(pair):
+    a, b = pair
+    a.create_table("shop.visit", NUMBERED, "id")
+    with tm.Channel(a, b) as there, tm.Channel(b, a) as back:
+        assert [a["shop.visit"].insert({}) for _ in range(3)] == [1, 2, 3]
+        a.advance_epoch()
+        there.apply_all()
+        assert b["shop.visit"].insert({}) == 4
+        b["shop.visit"].insert_many([{}] * 300)
+        b.advance_epoch()
+        back.apply_all()
+        assert a["shop.visit"].insert({}) == 305
+        a.advance_epoch()
+        there.apply_all()
+        assert b["shop.visit"].insert({}) == 306
+
+
+def test_defaults_that_are_computed_reach_the_replica(pair):
+    a, b = pair
+    make_table(a)
+    with tm.Channel(a, b) as channel:
+        a.add_column("shop.item", tm.Column("at", tm.Timestamp, nullable=True))
+        a.set_default("shop.item", "at", tm.now)
+        a.set_default("shop.item", "id", tm.autoincrement)
+        a["shop.item"].insert({})
+        a.advance_epoch()
+        channel.apply_all()
+        assert b["shop.item"].definition.columns[0].default is tm.autoincrement
+        assert b["shop.item"].definition.columns[2].default is tm.now
+        assert [*b["shop.item"]] == [*a["shop.item"]]
+        a.set_default("shop.item", "at", None)
+        a.set_default("shop.item", "id")
+        a.advance_epoch()
+        channel.apply_all()
+        assert b["shop.item"].definition.columns[2].default is None
+        assert not b["shop.item"].definition.columns[0].has_default
+    assert "mysql.tidemark_sequence" not in b.parts.store.tables.by_name

@@ -72,7 +72,7 @@ def test_json_from_before_there_were_changes_is_read_and_stays_as_it_was() -> No
     assert value["format"] == 1 and "dropped" not in value and "added" not in value["columns"][0]
     assert TableDefinition.from_json(definition.to_json()) == definition
     with pytest.raises(tm.SchemaInvalid):
-        TableDefinition.from_json(json.dumps({**value, "format": 4}).encode())
+        TableDefinition.from_json(json.dumps({**value, "format": 5}).encode())
 
 
 @pytest.mark.parametrize("at", [-1, 4, "0", None])

@@ -19,6 +19,7 @@ from tidemark.remote.snapshot import RemoteSnapshot
 from tidemark.remote.table import RemoteTable
 from tidemark.remote.transaction import RemoteTransaction
 from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_address
+from tidemark.sequences import Sequence as NumberSequence
 from tidemark.session import READ_COMMITTED, Isolation
 from tidemark.shared_calls import RunsTransactions, TableCreation
 
@@ -106,6 +107,14 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
     def _definition(self, table: str) -> TableDefinition:
         found: TableDefinition = self.links.read(["definition", table])
         return found
+
+    @described(Database.sequence)
+    def sequence(self, name: str) -> NumberSequence:
+        return NumberSequence(name, self._take_numbers)
+
+    def _take_numbers(self, name: str, count: int) -> range:
+        first, stop, step = self.links.ask_primary(["numbers", name, count])
+        return range(first, stop, step)
 
     # --- tables ----------------------------------------------------------------------------------
     def __getitem__(self, name: str) -> RemoteTable:

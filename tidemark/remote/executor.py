@@ -127,6 +127,7 @@ class Executor:
             "table": self._call_table,
             "store": self._call_store,
             "create_table": self._create_table,
+            "numbers": self._take_numbers,
             "definition": self._definition,
             "length": self._length,
             "scan": self._scan,
@@ -367,6 +368,10 @@ class Executor:
         self._change(
             lambda: self._db.create_table(made.name, made.columns, made.primary_key, made.partition, made.tablespace)
         )
+
+    def _take_numbers(self, name: str, count: int) -> list[int]:
+        found = self._change(lambda: self._db.sequence(name).take(count))
+        return [found.start, found.stop, found.step]
 
     def _definition(self, table: str) -> TableDefinition:
         return self._read(lambda: self._db[table].definition, self._of_schema)
