@@ -735,6 +735,7 @@ class Database(_Calls):
     backup = Awaited(SyncDatabase.backup)
     archive = Awaited(SyncDatabase.archive)
     load = Awaited(SyncDatabase.load)
+    load_sqlite = Awaited(SyncDatabase.load_sqlite)
     plan_load = Awaited(SyncDatabase.plan_load)
     adopt = Awaited(SyncDatabase.adopt)
     loads = Awaited(SyncDatabase.loads)

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from tidemark.database import check_store
 from tidemark.engine.base.clock import SystemClock
-from tidemark.engine.base.errors import Rejected
+from tidemark.engine.base.errors import FileMissing, Rejected
 from tidemark.engine.base.out_of_memory import types_memory_error
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.recovery.backup.manifest import find_backups
 from tidemark.recovery.backup.plan import check_number, make_plan
 from tidemark.recovery.backup.planner import planned_tasks
-from tidemark.recovery.backup.restore import Restore, RestoreSettings, clear
+from tidemark.recovery.backup.restore import Restore, RestoreSettings, check_empty, clear
 from tidemark.recovery.backup.retention import prune as prune_files
 from tidemark.recovery.backup.segments import Until
 from tidemark.recovery.backup.verify import verify as verify_files
@@ -215,6 +215,24 @@ def restore(
         workers.advance = restoring.advance
         with workers, full_disk_named(files.directory):
             return asdict(restoring.run())
+
+
+def check_target(path: str | os.PathLike[str]) -> None:
+    """Check that a store may be restored into a directory: it is missing, or holds nothing but what another restore has
+    left. Nothing is written.
+
+    Raises: Rejected if it has anything else, or is a file.
+
+    Examples:
+        >>> from tidemark import backup
+        >>> backup.check_target("restored")
+    """
+    try:
+        files = PosixFiles(path)
+    except FileMissing:
+        return
+    with files:
+        check_empty(files)
 
 
 def _check_processes(processes: object) -> None:

@@ -156,6 +156,7 @@ STORE_CALLS = (
     Call("backup", Kind.FILES),
     Call("archive", Kind.FILES),
     Call("load", Kind.FILES),
+    Call("load_sqlite", Kind.FILES),
     Call("plan_load", Kind.FILES),
     Call("adopt", Kind.FILES),
     Call("loads", Kind.FILES),

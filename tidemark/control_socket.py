@@ -8,7 +8,8 @@ the same user or of root are served; they could do the same themselves. The file
 system reports the user of each connection (SO_PEERCRED).
 
 A request is `{"command": name}`, with `"arguments": {...}` for commands that take any; the answer is `{"result": ...}`
-or `{"error": class, "message": text}`. `request_port.py` limits what clients may do.
+or `{"error": class, "message": text}`. `request_port.py` limits what clients may do. The command `read` begins a
+session of calls that read rows (`remote/owner.py`).
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ from tidemark.request_port import RequestPort
 _log = logging.getLogger("tidemark")
 
 NAME = "control.sock"
+READ = "read"
 ANSWER_BYTES_MAX = 64 << 20
 ASK_SECONDS = 30.0
 _CREDENTIALS = struct.Struct("iII")  # struct ucred: pid, uid, gid
 
 Commands = Mapping[str, Callable[..., Any]]
+Connection = socket.socket
 
 
 def _is_flag(value: object) -> bool:
@@ -64,6 +67,7 @@ class ControlSocket(RequestPort):
         """Listen. Raises: OSError if no socket can be created, or another file has the socket's name."""
         self._files = files
         self.commands = commands
+        self.read: Callable[[socket.socket], None] | None = None  # serves a session of calls
 
         def listen(listener: socket.socket) -> None:
             files.remove_socket(NAME)
@@ -74,6 +78,7 @@ class ControlSocket(RequestPort):
 
     def _closed(self) -> None:
         self.commands = {}  # breaks a reference cycle: these are methods of the socket's owner
+        self.read = None
         if not self._files.remove_socket(NAME):
             _log.info("control socket %s remains; the next opening of the store removes it", NAME)
 
@@ -94,12 +99,12 @@ class ControlSocket(RequestPort):
     def _answer(self, request: bytes) -> bytes:
         return _line(self._result(request))
 
+    def _session(self, request: bytes) -> Callable[[socket.socket], None] | None:
+        return self.read if _request_of(request).get("command") == READ else None
+
     def _result(self, line: bytes) -> dict[str, Any]:
-        try:
-            request = json.loads(line)
-        except (ValueError, RecursionError):
-            request = None
-        name = request.get("command") if isinstance(request, dict) else None
+        request = _request_of(line)
+        name = request.get("command")
         command = self.commands.get(name) if isinstance(name, str) else None
         if name is None or command is None:
             names = ", ".join(sorted(self.commands))
@@ -139,17 +144,40 @@ def ask(
     The process is asked only if it belongs to this user, to root, or to the owner of the directory. Raises: PeerError
     if no process answers or the answer is invalid; the error that the command raised there; FileMissing.
     """
+    connection, answer = converse(directory, command, timeout_seconds, **arguments)
+    connection.close()
+    return answer
+
+
+def converse(
+    directory: str | os.PathLike[str], command: str, timeout_seconds: float | None = ASK_SECONDS, **arguments: Any
+) -> tuple[socket.socket, Any]:
+    """As `ask`, and return the connection too, which the caller closes."""
     with PosixFiles(directory) as files:
+        connection = None
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-                connection.settimeout(timeout_seconds)
-                connection.connect(files.socket_address(NAME))
-                _check_server(connection, files)
-                connection.sendall(_line({"command": command, "arguments": arguments}))
-                line = _read_line(connection, ANSWER_BYTES_MAX)
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            connection.settimeout(timeout_seconds)
+            connection.connect(files.socket_address(NAME))
+            _check_server(connection, files)
+            connection.sendall(_line({"command": command, "arguments": arguments}))
+            return connection, _answer_in(_read_line(connection, ANSWER_BYTES_MAX), files)
         except OSError as error:
+            _close(connection)
             text = f"the process that has {files.directory} open does not answer: {error}; open it, or try again"
             raise PeerError(text) from error
+        except BaseException:
+            _close(connection)
+            raise
+
+
+def _close(connection: socket.socket | None) -> None:
+    if connection is not None:
+        connection.close()
+
+
+def _answer_in(line: bytes, files: PosixFiles) -> Any:
+    """Return the result in an answer. Raises: the error in it; PeerError if it is invalid."""
     try:
         answer = json.loads(line)
         if "error" not in answer:
@@ -161,6 +189,15 @@ def ask(
             f"the process that has {files.directory} open ended, or sent an invalid answer; see its log"
         ) from error
     raise (kind if isinstance(kind, type) and issubclass(kind, Error) else PeerError)(message)
+
+
+def _request_of(line: bytes) -> dict[str, Any]:
+    """Return the request in a line; without a command if it is none."""
+    try:
+        request = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return request if isinstance(request, dict) else {}
 
 
 def _refusal(message: str) -> dict[str, Any]:

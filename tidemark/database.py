@@ -297,6 +297,61 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
     sweep_loads = passed(LoadCalls.sweep_loads, "_loads")
     # end of calls
 
+    def load_sqlite(
+        self,
+        path: str | os.PathLike[str],
+        tables: str | Sequence[str] | None = None,
+        *,
+        on_error: str = "raise",
+        database: str = "main",
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        """Create the tables of an SQLite database here, with their rows, primary keys and indexes.
+
+        A column gets the type that its declared type names (integers, Float64, texts, bytes, Bool, Date, Time, DateTime
+        and Decimal(p, s)), if more than half of its values fit, else the type of its values. A table without a primary
+        key gets SQLite's rowid as its key. Views, virtual tables, partial indexes and defaults that are expressions are
+        left out and reported. SQLite's file is only read, as at one time.
+
+        Args:
+            path: The file.
+            tables: Names of tables; None: all.
+            on_error: What to do about a value that does not fit its column: "raise", before any table is made, or
+                "report", which leaves its row out and loads the rest.
+            database: The part of the new names before the point.
+            progress: Called with (rows so far, -1, "rows of TABLE").
+
+        Returns:
+            A report: `tables` with `table`, `source`, `rows`, `columns`, `primary_key`, `indexes`, `bad_rows` (rows
+            left out) and `notes` for each; `skipped` with the reason for each name; `bad` with `table`, `rowid`,
+            `column`, `value` and `why` of the first 1,000 rows left out.
+
+        Durable on return: the tables. After an error those that were loaded before it stay.
+
+        Raises:
+            TypeMismatch: A value does not fit, with `table`, `rowid`, `column` and `value`.
+            TableExists: A table is here already; nothing was loaded.
+            NoSuchTable: SQLite has no such table.
+            FileMissing: The file cannot be opened.
+            Rejected: The file is no SQLite database.
+            SchemaInvalid: `on_error` is unknown, or a table cannot be made.
+
+        It also raises as `load` and `create_index`.
+
+        Examples:
+            >>> import sqlite3
+            >>> with sqlite3.connect("old.db") as old:
+            ...     done = old.execute("create table pen (id integer primary key, price decimal(6, 2))")
+            ...     done = old.execute("insert into pen values (1, 1.5)")
+            >>> old.close()
+            >>> db.load_sqlite("old.db")["tables"][0]["rows"], db["pen"][1]
+            (1, Row(id=1, price=Decimal('1.50')))
+        """
+        self.check_usable()
+        from tidemark.sqlite_load import load_sqlite
+
+        return load_sqlite(self, path, tables, on_error, database, progress)
+
     def create_replication_table(self) -> TableHandle:
         """Create `mysql.ndb_replication`, empty. Its rows say how tables are logged and how conflicts are decided.
 

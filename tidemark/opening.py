@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import os
+import weakref
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Unpack, overload
 
 from tidemark.database import Database, open_database
@@ -16,6 +18,7 @@ from tidemark.replication.settings.options import OpenKeywords, split_keywords
 from tidemark.shared_calls import Locator
 
 if TYPE_CHECKING:
+    from tidemark.control_socket import Connection
     from tidemark.engine.base.options import Size
     from tidemark.recovery.system_restart.load import Progress
 
@@ -97,10 +100,19 @@ def open(
         if difflib.get_close_matches(name, ["read_only"], cutoff=0.8):
             raise SchemaInvalid(f"there is no option {name!r}; did you mean read_only?", option=name)
     if not read_only:
-        return open_database(path, through, progress, **options)
+        db = open_database(path, through, progress, **options)
+        if db.parts.control is not None:
+            db.parts.control.read = partial(_serve_reads, weakref.ref(db))
+        return db
     parsed = split_keywords(options)[0]
     for name in (*options, *(["through"] if through is not None else [])):
         if name not in READ_ONLY_OPTIONS:
             raise SchemaInvalid(f"option {name} has no meaning with read_only=True; leave it out", option=name)
     files = PosixFiles(path)
     return ReadOnlyDatabase(files, parsed, SystemClock(), files.directory, progress)
+
+
+def _serve_reads(store: weakref.ref[Database], connection: Connection) -> None:
+    from tidemark.remote.owner import serve
+
+    serve(connection, store)

@@ -1,9 +1,9 @@
 """A store as of its last local checkpoint, while another process may have it open and write.
 
-A `ReadOnlyDatabase` holds one view: a local checkpoint loaded into private memory. `refresh` loads a newer view and,
-once it is complete, replaces the old one with one assignment. A read keeps the view it began with; a view is freed when
-no read uses it.
-Nothing here takes a lock, writes a byte, or is visible to the writer.
+A `ReadOnlyDatabase` holds one view: a local checkpoint loaded into private memory, or before the first one the log.
+`refresh` loads a newer view and, once it is complete, replaces the old one with one assignment. A read keeps the view
+it began with; a view is freed when no read uses it.
+Nothing here writes a byte or is visible to the writer. Only `open_closed` may keep one away, by a shared lock.
 """
 
 from __future__ import annotations
@@ -17,15 +17,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tidemark.calls import has_calls_of
+from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.closable import Closable
-from tidemark.engine.base.errors import ForkedHandle, NoSuchTable, ReadOnly, SnapshotClosed, StoreClosed
+from tidemark.engine.base.errors import (
+    Error,
+    ForkedHandle,
+    Locked,
+    NoSuchTable,
+    ReadOnly,
+    SnapshotClosed,
+    StoreClosed,
+)
+from tidemark.engine.base.options import Options
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
+from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.memory.arena_layout import PAGE_BYTES
 from tidemark.engine.point.changes import CommittedChanges
 from tidemark.engine.schema.names import is_system_table, names_one_of
 from tidemark.handles import TableHandle, table_counters
 from tidemark.recovery.system_restart.attach import Attachment, View
+from tidemark.recovery.system_restart.place import check_exists
+from tidemark.recovery.system_restart.sysfile import read_sysfile
 from tidemark.session import READ_COMMITTED, Isolation, Lock, Transaction, is_own_view
 from tidemark.shared_calls import StoreReads
 from tidemark.typed_rows import SnapshotTables
@@ -33,7 +46,7 @@ from tidemark.typed_rows import SnapshotTables
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.base.failure import Failure
-    from tidemark.engine.base.options import Options
+    from tidemark.engine.files.directory import Pin
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
@@ -206,7 +219,8 @@ class ReadOnlySnapshot(SnapshotTables[ReadOnlyTable], Closable):
 @has_calls_of("read-only store", _refuse_in_store)
 @types_memory_errors("__init__", exclude=("run",))
 class ReadOnlyDatabase(StoreReads):
-    """A store as of its last local checkpoint. Threads may share it; `with` closes it.
+    """A store as of its last local checkpoint; before the first one, as its log has it. Threads may share it; `with`
+    closes it.
 
     Every call but `close` and `status` raises StoreFailed after the store was closed (StoreClosed), in a forked child
     (ForkedHandle), and after its directory was moved or became unreadable. A call that writes raises ReadOnly, and so
@@ -231,15 +245,22 @@ class ReadOnlyDatabase(StoreReads):
         clock: Clock,
         directory: str | None = None,
         progress: Progress | None = None,
+        pin: Pin | None = None,
+        is_present: bool = False,
     ) -> None:
+        """pin: released by `close`. is_present: whether to show all that the files hold; the caller knows that no
+        process changes them.
+        """
         self._files = files
         self._options = options
         self._directory = directory
-        self._attachment = Attachment(files, options, clock, progress)
+        self._pin = pin
+        attachment = Attachment(files, options, clock, progress)
+        self._look = attachment.present if is_present else attachment.newest
         self._refreshing = threading.Lock()
         self._failure: Failure = files.failure
         try:
-            self._view: View = self._attachment.newest()
+            self._view: View = self._look()
         except BaseException:
             files.close_all()
             raise
@@ -268,10 +289,16 @@ class ReadOnlyDatabase(StoreReads):
             # Wait for a running refresh: a closed descriptor that it reads from could be reused for another file. In a
             # forked child no refresh runs.
             with self._refreshing:
-                self._files.close_all()
+                self._close_files()
         else:
-            self._files.close_all()
+            self._close_files()
         self._failure.latch(StoreClosed("the store is closed; open it again"))
+
+    def _close_files(self) -> None:
+        self._view.store.disk.close()
+        self._files.close_all()
+        if self._pin is not None:
+            self._pin.release()
 
     def refresh(self) -> int:
         """Move to the newest intact local checkpoint; return its epoch, the same as before if there is no newer one.
@@ -291,7 +318,7 @@ class ReadOnlyDatabase(StoreReads):
         self.check_usable()  # before the latch: in a forked child the thread that would release it may not exist
         with self._refreshing:
             self._files.check_place()
-            self._view = self._attachment.newest(self._view)
+            self._view = self._look(self._view)
             return self._view.epoch
 
     @property
@@ -373,3 +400,43 @@ class ReadOnlyDatabase(StoreReads):
             },
             "tables": table_counters(store.tables.by_name.values()),
         }
+
+
+def open_closed(path: str | os.PathLike[str], options: Options, progress: Progress | None = None) -> ReadOnlyDatabase:
+    """Return a view of all that a store holds which no process has open, the log included. No byte is written, and a
+    process may open the store meanwhile, unless it has disk columns: these are read as they are asked for.
+
+    Raises: Locked if a process has the store open; FileMissing if there is none; as `tidemark.open`.
+    """
+    files = PosixFiles(path)
+    pin = None
+    try:
+        check_exists(files)
+        _check_closed(files)
+        before = read_sysfile(files)
+        if before is not None and before.undo_geometry is not None:
+            pin = files.share()
+        try:
+            db = ReadOnlyDatabase(files, options, SystemClock(), files.directory, progress, pin, is_present=True)
+        except Error:
+            with PosixFiles(path) as again:
+                _check_closed(again)  # a writer that came meanwhile explains everything
+            raise
+        after = read_sysfile(files)
+        if before is None or after is None or before.incarnation != after.incarnation:
+            raise Locked(f"another process has opened {files.directory} meanwhile; ask again", pid=None)
+        _check_closed(files)
+        return db
+    except BaseException:
+        files.close_all()
+        if pin is not None:
+            pin.release()
+        raise
+
+
+def _check_closed(files: PosixFiles) -> None:
+    """Raises: Locked if a process has the store open, as the system reports it."""
+    pid = files.holder()
+    if pid is not None:
+        holder = f"process {pid}" if pid else "another process"
+        raise Locked(f"{holder} has {files.directory} open; close it there", pid=pid or None)

@@ -3,7 +3,8 @@
 One thread carries all connections. It limits their number, the length of a request, and the time until a request is
 complete or an answer is read. At the maximum, a new connection replaces the one that has waited longest without a
 complete request, so idle connections cannot block others. Each request is answered in a daemon thread of its own, and
-their number is limited too. Nothing here can make the store fail or keep its process alive.
+their number is limited too. A request may turn its connection into a session, which a thread of its own serves until
+one side ends it. Nothing here can make the store fail or keep its process alive.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _log = logging.getLogger("tidemark")
 REQUEST_BYTES_MAX = 4_096
 CLIENTS_MAX = 64
 COMMANDS_MAX = 16
+SESSIONS_MAX = 16
 SILENCE_SECONDS = 10.0
 CLOSE_SECONDS = 1.0
 ACCEPT_PAUSE_SECONDS = 1.0
@@ -61,6 +63,7 @@ class RequestPort(ABC):
         self._is_stopped = False
         self._done: deque[tuple[_Client, bytes | None]] = deque()  # answers to be sent; None: there is none
         self._clients: dict[socket.socket, _Client] = {}
+        self._sessions: dict[socket.socket, threading.Thread] = {}  # with the connection that each serves
         self._log = LimitedLog(_log, clock)
         # Not epoll, which a forked child would share.
         self._selector = selectors.PollSelector()
@@ -90,12 +93,15 @@ class RequestPort(ABC):
         """Stop listening. Requests being answered are finished first; their answers may not arrive."""
         if os.getpid() != self._pid:
             # A forked child: shutting the shared sockets down would silence the parent.
-            for each in (self._listener, self._woken, self._waker, *self._clients):
+            for each in (self._listener, self._woken, self._waker, *self._clients, *self._sessions):
                 each.close()
             return
         self._is_stopped = True
         self._wake()
-        self._thread.join()
+        self._thread.join()  # after it no session begins
+        for connection, thread in list(self._sessions.items()):
+            _shut(connection)
+            thread.join()
         self._log.close()
         self._closed()
 
@@ -119,6 +125,12 @@ class RequestPort(ABC):
     @abstractmethod
     def _refusal(self, text: str) -> bytes:
         """Return the answer to a request that cannot be answered now."""
+
+    def _session(self, request: bytes) -> Callable[[socket.socket], None] | None:
+        """Return what serves the connection after this request, if it asks for a session; None: it is answered. What is
+        returned blocks until the other side, or `close`, shuts the connection.
+        """
+        return None
 
     def _may_ask_again(self) -> bool:
         """Whether a client that has read its answer may send another request."""
@@ -240,7 +252,11 @@ class RequestPort(ABC):
     def _take_request(self, client: _Client) -> None:
         request = self._take(client.received)
         if request is not None:
-            self._begin(client, request)
+            session = self._session(request)
+            if session is None:
+                self._begin(client, request)
+            else:
+                self._begin_session(client, session)
         elif len(client.received) > REQUEST_BYTES_MAX:
             self._log.warning(f"{self.what} client cut off: a {self.unit} of more than {REQUEST_BYTES_MAX} bytes")
             self._drop(client)
@@ -258,11 +274,7 @@ class RequestPort(ABC):
     def _disconnect(self, connection: socket.socket) -> None:
         if connection in self._selector.get_map():
             self._selector.unregister(connection)
-        try:
-            # The other side sees the end even if a forked child has the descriptor too.
-            connection.shutdown(socket.SHUT_RDWR)
-        except OSError as error:
-            _log.debug("socket was shut down already: %s", error)
+        _shut(connection)
         connection.close()
 
     def _wake(self) -> None:
@@ -302,3 +314,42 @@ class RequestPort(ABC):
         finally:
             self._done.append((client, answer))
             self._wake()
+
+    # --- sessions --------------------------------------------------------------------------------
+    def _begin_session(self, client: _Client, serve: Callable[[socket.socket], None]) -> None:
+        """Give the connection to a thread of its own."""
+        connection = client.connection
+        self._selector.unregister(connection)
+        if len(self._sessions) >= SESSIONS_MAX:
+            text = f"{SESSIONS_MAX} sessions are served already; ask again when one of them has ended"
+            self._begin_answer(client, self._refusal(text))
+            return
+        thread = threading.Thread(
+            target=self._run_session, args=(connection, serve), name=f"tidemark-{self.what}-session", daemon=True
+        )
+        self._sessions[connection] = thread
+        try:
+            connection.setblocking(True)
+            thread.start()
+        except RuntimeError as error:
+            del self._sessions[connection]
+            connection.setblocking(False)
+            self._begin_answer(client, self._refusal(f"the process can start no thread ({error}); ask again"))
+            return
+        del self._clients[connection]
+
+    def _run_session(self, connection: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+        try:
+            serve(connection)
+        finally:
+            _shut(connection)
+            self._sessions.pop(connection, None)
+            connection.close()
+
+
+def _shut(connection: socket.socket) -> None:
+    """End a connection: the other side sees it even if a forked child has the descriptor too."""
+    try:
+        connection.shutdown(socket.SHUT_RDWR)
+    except OSError as error:
+        _log.debug("socket was shut down already: %s", error)

@@ -224,6 +224,12 @@ class PosixFiles(CheckedFiles):
         """
         return self._posix.pin(check_name(name))
 
+    def share(self) -> Pin | None:
+        """Keep other processes from locking the store until the pin is released; readers share it. No byte is written.
+        None where the file system has no locks of directories. Raises: Locked if a process has locked the store.
+        """
+        return self._posix.share()
+
     def holder(self) -> int | None:
         """Return the pid of the process that has the store locked, as the system reports it, without taking the lock; 0
         if it is in another pid namespace, None if no process has it or the system does not report it.
@@ -530,6 +536,18 @@ class _PosixRaw:
             raise Unsupported(text, file=name) from cause
         os.close(descriptor)
         return None
+
+    def share(self) -> Pin | None:
+        descriptor = os.open(".", _DIRECTORY, dir_fd=self._directories[""])
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError as cause:
+            os.close(descriptor)
+            raise self._locked(self._named_holder()) from cause
+        except OSError:
+            os.close(descriptor)
+            return None
+        return Pin(descriptor)
 
     def is_pinned(self, name: str) -> bool:
         descriptor = self._open(name, os.O_RDONLY)

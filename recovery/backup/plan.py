@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import BackupDamaged, Damaged, FileMissing, ForeignFile, Rejected, ValueOutOfRange
@@ -115,8 +116,13 @@ def _of_backup(files: Files, until: Until, number: int | None) -> Plan:
     fitting = [each for each in usable if until.includes(each.epoch, each.wall_us)]
     if not fitting:
         oldest = usable[-1]
+        made = _time_text(oldest.wall_us)
+        wanted = f"epoch {until.epoch} is" if until.wall_us is None else f"{_time_text(until.wall_us)} is"
         raise ValueOutOfRange(
-            f"the oldest backup is of epoch {oldest.epoch}; restore to that or a later one", oldest=oldest.epoch
+            f"{wanted} before the oldest backup{'' if number is None else f' of number {number}'}, of epoch"
+            f" {oldest.epoch}, made {made}; restore to that or a later one",
+            oldest=oldest.epoch,
+            oldest_wall_us=oldest.wall_us,
         )
     newer = [each for each in found.damaged if each > fitting[0].number]
     if newer and number is None and until == LATEST:
@@ -128,6 +134,11 @@ def _of_backup(files: Files, until: Until, number: int | None) -> Plan:
     for other, why in found.damaged.items():
         plan.notes.append(f"backup {other} is damaged and was left out: {why}")
     return plan
+
+
+def _time_text(wall_us: int) -> str:
+    """Return µs since 1970 in ISO 8601, UTC, rounded up to a second: at that time the backup is there."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=-(-wall_us // 1_000_000))).isoformat()
 
 
 def _add_segments(files: Files, plan: Plan, until: Until, is_last: bool) -> None:

@@ -108,6 +108,19 @@ def clear(files: Files) -> None:
     remove(files, list(names_of(files)))
 
 
+def check_empty(files: Files) -> bool:
+    """Return whether a directory has the mark of another restore. Raises: Rejected if it has anything that no restore
+    has left.
+    """
+    left = list(names_of(files))
+    is_marked = RESTORING in left
+    # Without a mark: files of tasks that were killed after their restore had been abandoned.
+    others = [name for name in left if not is_of_attempt(name) and not (is_marked and is_own(name))]
+    if others:
+        raise Rejected(f"the directory is not empty: it has {others[0]}; restore into a new or empty one")
+    return is_marked
+
+
 @dataclass(frozen=True)
 class RestoreSettings:
     """Settings of a restore, apart from what it restores.
@@ -193,12 +206,8 @@ class Restore:
 
         Raises: Rejected if it has anything else, and then nothing is removed.
         """
-        files, left = self._files, list(names_of(self._files))
-        is_marked = RESTORING in left
-        # Without a mark: files of tasks that were killed after their restore had been abandoned.
-        others = [name for name in left if not is_of_attempt(name) and not (is_marked and is_own(name))]
-        if others:
-            raise Rejected(f"the directory is not empty: it has {others[0]}; restore into a new or empty one")
+        files = self._files
+        is_marked = check_empty(files)
         self._is_under_way = True
         if not is_marked:
             files.close(files.create(RESTORING))

@@ -202,6 +202,11 @@ class Restart:
         self._report = RestartReport()
         self._began = clock.monotonic()
 
+    @property
+    def report(self) -> RestartReport:
+        """What the restart has found and done so far."""
+        return self._report
+
     def _phase(self, name: str, rows: int = 0, size_bytes: int = 0) -> None:
         now = self._clock.monotonic()
         self._report.phases.append(Phase(name, (now - self._began) * 1_000, rows, size_bytes))
@@ -266,6 +271,7 @@ class Restart:
             loader.release()
             reader.close()
             self._build_indexes(store)
+        self._report.epoch = max([self._highest_epoch, *(control.epoch for control in controls[:1])])
         return store
 
     def _must_fit(self, sysfile: Sysfile, controls: list[Control]) -> AbstractContextManager[None]:

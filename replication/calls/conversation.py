@@ -145,7 +145,7 @@ class CallLink:
                 for each in wire.reader.feed(data):
                     answer = self._messages.take(each)
             wire.connection.settimeout(None)
-            return _parts_of(unpack(answer))
+            return parts_of(unpack(answer))
         except BaseException:  # also Ctrl-C: a late answer would be taken for the answer to the next call
             self.is_broken = True
             wire.close()
@@ -175,7 +175,7 @@ def _begin(opened: OpenLink) -> None:
     opened.wire.reader.payload_bytes_max = PIECE_BYTES + 1
 
 
-def _parts_of(answer: Any) -> tuple[bool, Any]:
+def parts_of(answer: Any) -> tuple[bool, Any]:
     """Return whether a call succeeded, and its result or error. Raises: FrameRejected for an invalid answer."""
     is_answer = isinstance(answer, list) and len(answer) == 2 and isinstance(answer[0], bool)
     if not is_answer or not (answer[0] or isinstance(answer[1], Error)):
@@ -196,7 +196,7 @@ def _send(wire: Wire, answer: bytes, seconds: float | None) -> None:
         wire.connection.settimeout(None)
 
 
-def _refusal(error: Error) -> bytes:
+def refusal_of(error: Error) -> bytes:
     """Pack an error as an answer; without its evidence if that is too large to send."""
     try:
         answer = pack([False, error])
@@ -312,26 +312,28 @@ class CallServer:
         """Return the answer to the call that a frame completes; None if it completes none."""
         try:
             message = messages.take(frame)
-            return None if message is None else self._execute(executor, message, share)
+            return None if message is None else executed(executor, message, self._definitions, share)
         except CallMemoryExhausted as error:
             executor.close()
-            return _refusal(error)
+            return refusal_of(error)
 
-    def _execute(self, executor: Executor, message: bytearray, share: Share) -> bytes:
-        try:
-            value = unpack(message, self._definitions, share.take)
-            share.free(len(message))
-            message.clear()
-            answer = pack([True, executor.answer(value)])
-            if len(answer) > MESSAGE_BYTES_MAX:
-                raise LimitExceeded(f"an answer has {len(answer)} bytes, more than {MESSAGE_BYTES_MAX}; ask for less")
-            del value
-            # Released first, so that a short answer always fits. A call that changed something has a short answer, so
-            # it is never reported as rolled back.
-            share.release()
-            share.take(len(answer))
-            return answer
-        except CallMemoryExhausted:
-            raise
-        except Error as error:
-            return _refusal(error)
+
+def executed(executor: Executor, message: bytearray, definitions: Definitions, share: Share) -> bytes:
+    """Execute a call, and return the message that answers it. Raises: CallMemoryExhausted, Abandoned."""
+    try:
+        value = unpack(message, definitions, share.take)
+        share.free(len(message))
+        message.clear()
+        answer = pack([True, executor.answer(value)])
+        if len(answer) > MESSAGE_BYTES_MAX:
+            raise LimitExceeded(f"an answer has {len(answer)} bytes, more than {MESSAGE_BYTES_MAX}; ask for less")
+        del value
+        # Released first, so that a short answer always fits. A call that changed something has a short answer, so
+        # it is never reported as rolled back.
+        share.release()
+        share.take(len(answer))
+        return answer
+    except CallMemoryExhausted:
+        raise
+    except Error as error:
+        return refusal_of(error)

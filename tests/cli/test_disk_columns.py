@@ -91,9 +91,9 @@ def test_view_reads_memory_columns_and_refuses_those_on_disk(store: Path, tmp_pa
         for read in (lambda: table.get(5), lambda: table.to_arrow(), lambda: list(table.scan()), table.to_arrow):
             with pytest.raises(tm.Unsupported, match="name memory columns only"):
                 read()
-    result = run("dump", store, "test.t", tmp_path / "t.csv", "--read-only")
+    result = run("dump", store, "test.t", tmp_path / "t.csv", "--checkpoint")
     assert result.exit_code == 1 and "name memory columns only" in result.stderr
-    document("dump", store, "test.t", tmp_path / "t.csv", "--read-only", "--columns", "id,name")
+    document("dump", store, "test.t", tmp_path / "t.csv", "--checkpoint", "--columns", "id,name")
     assert len((tmp_path / "t.csv").read_text().splitlines()) == 61
 
 

@@ -20,7 +20,7 @@ LINES = {
     "backup": "backup {0}/store {0}/place",
     "restore": "restore {0}/place {0}/new",
     "diff": "diff {0}/store {0}/place",
-    "scan": "scan {0}/store test.account --read-only",
+    "scan": "scan {0}/store test.account --checkpoint",
 }
 
 

@@ -166,7 +166,7 @@ def test_tables_without_owners_answer_and_local_checkpoint_come_from_the_log(tmp
         result = run("tables", tmp_path / "young", "--json")
         assert result.exit_code == 0
         assert f"process {process.pid}" in result.stderr and len(result.stderr.splitlines()) == 1
-        assert '"name": "account", "rows": null' in result.stdout
+        assert '"name": "account", "rows": 0' in result.stdout
 
 
 @pytest.mark.parametrize("files", [[], ["notes.txt"]])

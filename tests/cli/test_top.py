@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +15,10 @@ import pytest
 
 import tidemark as tm
 from tests.cli.support import ROOT, SMALL, held_open, refused, run
-from tidemark.cli.top_command import lines, samples
+from tidemark import control_socket
+from tidemark.cli.top_command import Keys, lines, samples
 from tidemark.engine.base import clock as clocks
-from tidemark.engine.base.clock import ManualClock
+from tidemark.engine.base.clock import ManualClock, SystemClock
 
 
 def test_rates_are_of_the_interval_between_two_samples(store: Path) -> None:
@@ -70,7 +74,48 @@ def test_one_sample_of_a_store_of_another_process(store: Path, monkeypatch: pyte
         sample = json.loads(result.stdout)
         assert sample["store"] == {"pid": process.pid, "state": "open"} and sample["channels"] == []
         assert f"process {process.pid}, store open" in run("top", store, "--once").stdout
-    assert "only a store that a process has open can be watched" in refused("top", store, "--once")
+    text = refused("top", store, "--once")
+    assert f"no process has {store} open; only a store that a process has open can be watched" in text
+    with held_open(store, background=False) as process:
+        assert f"process {process.pid} has {store} open, but it cannot be watched" in refused("top", store, "--once")
+
+
+def test_samples_end_with_the_store_and_with_q(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Story: when the store was closed, `top` ended with `PeerError … [Errno 2]`, as for a store that none had open."""
+    with tm.open(store, **SMALL) as db:
+        status = db.status()
+    answers = iter([status, status])
+
+    def ask(*_: object) -> dict[str, Any]:
+        found = next(answers, None)
+        if found is None:
+            raise tm.PeerError("no answer")
+        return found
+
+    monkeypatch.setattr(control_socket, "ask", ask)
+    monkeypatch.setattr(clocks, "SystemClock", ManualClock)
+    result = run("top", store)
+    assert result.exit_code == 0 and result.stdout.count("store open") == 1
+    assert result.stderr == f"{store} was closed, or its process has ended\n"
+    clock, pressed = ManualClock(), iter([False, False, True])
+
+    def wait(seconds: float) -> bool:
+        clock.sleep(seconds)
+        return next(pressed)
+
+    assert len(list(samples(lambda: status, clock, 1.0, wait))) == 2
+
+
+def test_key_q_ends_a_wait_and_other_keys_do_not() -> None:
+    leader, follower = pty.openpty()
+    with os.fdopen(follower, encoding="utf-8") as terminal, Keys(terminal) as keys:
+        before = termios.tcgetattr(follower)
+        assert not before[3] & termios.ICANON
+        os.write(leader, b"xq")
+        assert keys.wait(SystemClock(), 100.0)
+        clock = ManualClock()
+        assert Keys(None).wait(clock, 2.0) is False and round(clock.monotonic() - ManualClock().monotonic()) == 2
+    os.close(leader)
 
 
 def test_store_that_no_process_has_open_is_named_without_the_kernels(store: Path) -> None:

@@ -46,14 +46,19 @@ LINES = {
     "report": "report {store} -o {out}.html",
     "restore": "restore {place} {new}",
     "scan": "scan {store} test.account",
+    "schema": "schema {store}",
     "secret": "secret {out}",
     "serve": "serve {store} --server-id 1 --secret-file {secret} --listen 127.0.0.1:0",
+    "sql": "sql {store} select",
     "status": "status {store}",
     "tables": "tables {store}",
     "top": "top {store} --once",
 }
 WITHOUT_PATHS = {"backup", "completion", "demo", "warmup"}
-READS_ONLY = {"backup list", "backup verify", "info", "log", "top", "doctor"}
+READS_ONLY = {
+    *("backup list", "backup verify", "info", "log", "top", "doctor"),
+    *("partitions", "scan", "schema", "sql", "tables"),
+}
 
 
 @pytest.fixture(scope="module")

@@ -282,6 +282,8 @@ def restore(
         print_result(found, as_json, lambda: [*_list_lines(found), *_binlog_lines(found.get("binlog"))])
         return
     at = until_of(until)
+    if path is not None and not is_plan:
+        face.check_target(path)
     planned = face.plan(place, at, how["number"], processes=how["processes"], binlog=how["binlog"])
     if is_plan:
         print_result(planned, as_json, lambda: _plan_lines(planned))
@@ -293,7 +295,17 @@ def restore(
             click.echo(line)
     with reported("restore") as progress:
         report = face.restore(place, path, at, verify=not no_verify, progress=progress, **how)
-    print_result(report, as_json, lambda: tree_lines(report))
+    print_result(report, as_json, lambda: _restored_lines(path, report))
+
+
+def _restored_lines(path: Path, report: dict[str, Any]) -> Iterator[str]:
+    yield from (f"note: {note}" for note in report["notes"])
+    rows, tables = counted(report["rows"], "row"), counted(report["tables"], "table")
+    verified = ", verified" if report["is_verified"] else ""
+    yield (
+        f"restored {rows} of {tables} into {path}, as at the end of epoch {_epoch(report['epoch'])}{verified}, in"
+        f" {report['seconds']:.1f} s"
+    )
 
 
 def _binlog_lines(found: dict[str, Any] | None) -> Iterator[str]:

@@ -15,6 +15,7 @@ import tidemark as tm
 from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
 from tidemark.cli.output import (
     bar,
+    epoch_text,
     example,
     one_line,
     open_store,
@@ -37,6 +38,7 @@ from tidemark.cli.running import (
     until_signal,
 )
 from tidemark.engine.base.clock import SystemClock
+from tidemark.engine.types.base import counted
 from tidemark.replication.ingest.address import COPY
 from tidemark.replication.settings.options import SERVER_ID_MAX
 
@@ -180,7 +182,19 @@ def replicate(
     else:
         found = _replicate(source, store, secret_file, given, data_memory, mysql, sources)
     shown = {name: value for name, value in found.items() if name != "applied_seconds"}  # buckets, for programs
-    print_result(found, as_json, lambda: tree_lines(shown))
+    print_result(found, as_json, lambda: [*tree_lines(shown), _reached(source, found)])
+
+
+def _reached(source: str, found: dict[str, Any]) -> str:
+    """Return how far a store has followed its source, in one line."""
+    if "applied_to" in found:
+        count, place, seconds = found["applied"], found["applied_to"], found["lag"]["seconds"]
+        epoch = f", epoch {epoch_text(found['applied_epoch'])}" if found["applied_epoch"] else ""
+    else:
+        count, seconds, epoch = found["transactions"], found["seconds_behind"], ""
+        place = f"{found['file']}:{found['position']}" if found["file"] else None
+    lag = "lag unknown" if seconds is None else f"lag {seconds:,.1f} s" if seconds else "nothing is left to apply"
+    return f"{counted(count, 'transaction')} of {source} applied, to {place or 'its beginning'}{epoch}, {lag}"
 
 
 _MYSQL_ONLY = ("password_file", "position", "tolerant", "skip", "tls_any_name")

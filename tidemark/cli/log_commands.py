@@ -34,6 +34,13 @@ INDENT = {
     "torn end": 0,
 }
 OPERATION_INDENT = 2
+EMPTY = {
+    "redo": "the REDO log has no groups after the last local checkpoint",
+    "undo": "the UNDO log has no groups, or the store has none: it has no disk columns",
+    "lcp": "the store has no local checkpoint",
+    "binlog": "the binlog has no events",
+    "relay": "the relay log has no events",
+}
 BINLOGS = ("binlog", "relay")
 BINLOG_FOLDER = "binlog"
 RELAY_FOLDER = "relay"  # the base name of a relay log is that of its channel
@@ -82,10 +89,14 @@ def log(
             click.echo(
                 f"note: process {holder} has the store open; the present content of its files is shown", err=True
             )
-        is_damaged = False
+        is_damaged, is_empty = False, True
         for entry in islice(entries, limit):
+            is_empty = False
             is_damaged = is_damaged or entry["kind"] == "damage"
             click.echo(to_json(entry) if as_json else entry_line(entry))
+        if is_empty and limit != 0:
+            where = "" if start is None else f" from {start} on"
+            click.echo(f"note: {EMPTY[what]}{where}", err=True)
     if is_damaged and what in BINLOGS:
         raise click.ClickException("BinlogDamaged: see the line that begins with damage")
     if is_damaged:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import wraps
@@ -21,13 +21,30 @@ from tidemark.engine.types.base import counted
 Command = Callable[..., None]
 LOOK_AHEAD_ROWS = 1_000  # of a table: its columns are as wide as these rows need
 store_argument = click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
+
+
+def _tables_of(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of tables that a shell completes; none for a store that cannot be read."""
+    from tidemark.engine.files.directory import PosixFiles
+    from tidemark.engine.schema.names import is_system_table
+    from tidemark.recovery.verification.log_listing import StoreListing
+
+    with suppress(tm.Error, TypeError), PosixFiles(ctx.params["store"]) as files:
+        names = [each.name for each in StoreListing(files).tables()]
+        return [name for name in names if name.startswith(incomplete) and not is_system_table(name)]
+    return []
+
+
+def table_argument(required: bool = True) -> Callable[[Command], Command]:
+    """Return the argument TABLE, after STORE."""
+    return click.argument("table", required=required, shell_complete=_tables_of)
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 memory_option = click.option(
     "--data-memory", default="1 GiB", show_default=True, help="Memory for the rows of a store that this command opens."
 )
-read_only_option = click.option(
-    "--read-only", is_flag=True, help="Read the last local checkpoint: without lock, restart or writes."
-)
+lcp_option = click.option("--checkpoint", is_flag=True, help="Show the last local checkpoint, not what is there now.")
 
 
 def example(*lines: str) -> str:
@@ -60,8 +77,8 @@ def opens_store(command: Command) -> Command:
 
 
 def reads_store(command: Command) -> Command:
-    """Decorate a command that opens a store for reading: add --read-only, --data-memory and --json."""
-    return read_only_option(opens_store(command))
+    """Decorate a command that opens a store for reading: add --checkpoint, --data-memory and --json."""
+    return lcp_option(opens_store(command))
 
 
 def check_exists(store: Path) -> None:
@@ -128,16 +145,47 @@ def open_store(
         return tm.open(store, progress=progress, data_memory=data_memory, read_only=False, **given)
 
 
-def open_for_reading(store: Path, data_memory: str, read_only: bool) -> tm.Database | tm.ReadOnlyDatabase:
-    """Open an existing store. If another process has it open, or with `read_only`, open its last local checkpoint and
-    say so on standard error.
+@contextmanager
+def open_for_reading(store: Path, data_memory: str, checkpoint: bool) -> Iterator[tuple[Any, Any]]:
+    """Open an existing store as it is now: ask the process that has it open, or read its files, without changing them.
+    With `checkpoint`, and if that process does not answer, open the last local checkpoint and say so on standard error.
 
-    Raises: Locked if another process has it and it has no local checkpoint yet.
+    Yields: the store, and its tables as at one instant. Raises: as `open_files`.
     """
-    if read_only:
-        return attach(store, data_memory, "read-only")
+    from tidemark.control_socket import NAME
+
+    if checkpoint:
+        with attach(store, data_memory, "--checkpoint") as view:
+            yield view, view
+        return
+    if (store / NAME).exists():
+        from tidemark.remote.owner import connect_owner
+
+        owner = None
+        with suppress(tm.PeerError):  # it is gone, or does not answer: its files are read
+            owner = connect_owner(store)
+        if owner is not None:
+            with owner, owner.snapshot() as tables:
+                yield owner, tables
+            return
+    with open_files(store, data_memory) as view:
+        yield view, view
+
+
+def open_files(store: Path, data_memory: str) -> tm.ReadOnlyDatabase:
+    """Read an existing store from its files, which do not change: all that they hold or, if another process has it
+    open, its last local checkpoint, named on standard error.
+
+    Raises: FileMissing if there is no store; Locked if another process has it, and it has disk columns and no local
+    checkpoint yet; other errors of `tm.open`.
+    """
+    from tidemark.read_only import open_closed
+    from tidemark.replication.settings.options import split_keywords
+
+    options = split_keywords({"data_memory": data_memory})[0]
     try:
-        return open_store(store, data_memory)
+        with reported("restart") as progress:
+            return open_closed(store, options, progress)
     except tm.Locked as locked:
         return attach_locked(store, data_memory, locked)
 
@@ -147,7 +195,7 @@ def attach_locked(store: Path, data_memory: str, locked: tm.Locked) -> tm.ReadOn
     pid = locked.evidence.get("pid")
     holder = f"process {pid} has the store open" if pid else "another process has the store open"
     try:
-        return attach(store, data_memory, holder)
+        return attach(store, data_memory, f"{holder} and does not answer")
     except tm.FileMissing as missing:
         raise tm.Locked(f"{holder}; {missing.message}", pid=pid) from missing
 
@@ -157,8 +205,8 @@ def attach(store: Path, data_memory: str, why: str) -> tm.ReadOnlyDatabase:
     with reported("restart") as progress:
         db = tm.open(store, read_only=True, progress=progress, data_memory=data_memory)
     number = db.status()["lcp"]["id"]
-    shown = f"the state at the end of epoch {epoch_text(db.epoch)}"
-    click.echo(f"note: {why}; local checkpoint {number} is shown, {shown}", err=True)
+    which = f"local checkpoint {number} is shown" if number else "it has no local checkpoint yet, and its log is shown"
+    click.echo(f"note: {why}; {which}, the state at the end of epoch {epoch_text(db.epoch)}", err=True)
     return db
 
 
@@ -271,7 +319,8 @@ def tree_lines(value: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
             yield from tree_lines(inner, depth + 1)
         elif isinstance(inner, list) and inner and isinstance(inner[0], Mapping):
             yield f"{pad}{name}"
-            for line in table_lines([list(row.values()) for row in inner], list(inner[0])):
+            rows = [[round(each, 3) if isinstance(each, float) else each for each in row.values()] for row in inner]
+            for line in table_lines(rows, list(inner[0])):
                 yield f"{pad}  {line}"
         else:
             number = f"{inner:,.3f}".rstrip("0").rstrip(".") if isinstance(inner, float) else cell(inner)

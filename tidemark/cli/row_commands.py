@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import tidemark as tm
+from tidemark.cli.conditions import condition_of
 from tidemark.cli.output import (
     bar,
     example,
@@ -19,9 +20,11 @@ from tidemark.cli.output import (
     reads_store,
     reported,
     store_argument,
+    table_argument,
     table_lines,
     to_json,
 )
+from tidemark.cli.sqlite_tables import load_tables
 from tidemark.cli.user_files import rebatched, suffix_of, write_rows
 from tidemark.engine.types.base import counted
 
@@ -39,11 +42,28 @@ def _names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",")]
 
 
-@click.command(epilog=example("tidemark scan shop test.item --columns id,name --limit 10"))
+where_option = click.option(
+    "--where", metavar="CONDITION", help="Only rows that it accepts, such as \"stock > 5 and name like 'p%'\"."
+)
+key_option = click.option(
+    "--key", multiple=True, metavar="VALUE", help="Only the row with this primary key; once for each of its columns."
+)
+limit_option = click.option("--limit", type=click.IntRange(min=0), help="At most this many rows.")
+
+
+@click.command(
+    epilog=example(
+        "tidemark scan shop test.item --columns id,name --limit 10",
+        "tidemark scan shop test.item --where \"stock = 5 and name like 'p%'\"",
+        "tidemark scan shop test.item --key 7 --json",
+    )
+)
 @store_argument
-@click.argument("table")
+@table_argument()
 @click.option("--columns", help="Comma-separated names.")
-@click.option("--limit", type=click.IntRange(min=0), help="Print at most this many rows.")
+@where_option
+@key_option
+@limit_option
 @click.option("--partition", "partitions", multiple=True, help="Only rows of this partition; may be repeated.")
 @click.option("--rowid", is_flag=True, help="Show ROWIDs.")
 @click.option("--gci64", is_flag=True, help="Show row epochs.")
@@ -53,25 +73,32 @@ def scan(
     store: Path,
     table: str,
     columns: str | None,
+    where: str | None,
+    key: tuple[str, ...],
     limit: int | None,
     partitions: tuple[str, ...],
     rowid: bool,
     gci64: bool,
     author: bool,
-    read_only: bool,
+    checkpoint: bool,
     data_memory: str,
     as_json: bool,
 ) -> None:
     """Print the rows of a table, as a table or as JSON lines.
 
-    If another process has the store open, the rows are those of its last local checkpoint.
+    A CONDITION compares columns with values or columns (=, <>, <, <=, >, >=, in, between, like, is null), joined by
+    and, or and not. Texts, dates and times are in single quotes, bytes in hexadecimal.
+
+    If another process has the store open, it is asked, and the rows are those of one instant. If it does not answer,
+    they are those of its last local checkpoint. The store is not changed.
     """
-    with open_for_reading(store, data_memory, read_only) as db:
-        handle = db[table]
+    with open_for_reading(store, data_memory, checkpoint) as (_, tables):
+        handle = tables[table]
         names = _names(columns) if columns else [column.name for column in handle.definition.columns]
         shown = zip((tm.ROWID, tm.EPOCH, tm.AUTHOR), (rowid, gci64, author), strict=True)
         names += [name for name, wanted in shown if wanted]
-        wanted = handle.scan(names, limit, partitions or None)
+        condition = condition_of(handle.definition, where, key)
+        wanted = handle.scan(names, limit, partitions or None, condition)
         if as_json:
             for row in wanted:
                 click.echo(to_json(dict(zip(names, row, strict=True))))
@@ -82,16 +109,30 @@ def scan(
 
 @click.command(epilog=example("tidemark dump shop test.item items.parquet", "tidemark dump shop test.item > items.csv"))
 @store_argument
-@click.argument("table")
+@table_argument()
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False), default=STANDARD_OUTPUT)
 @click.option("--columns", help="Comma-separated names.")
+@where_option
+@key_option
+@limit_option
 @reads_store
 def dump(
-    store: Path, table: str, file: Path, columns: str | None, read_only: bool, data_memory: str, as_json: bool
+    store: Path,
+    table: str,
+    file: Path,
+    columns: str | None,
+    where: str | None,
+    key: tuple[str, ...],
+    limit: int | None,
+    checkpoint: bool,
+    data_memory: str,
+    as_json: bool,
 ) -> None:
-    """Write a table to FILE (.csv, .parquet or .arrow), or to standard output as CSV.
+    """Write a table to FILE (.csv, .parquet or .arrow), or to standard output as CSV. CONDITION is as for "tidemark
+    scan".
 
-    If another process has the store open, the rows are those of its last local checkpoint.
+    If another process has the store open, it is asked, and the rows are those of one instant. If it does not answer,
+    they are those of its last local checkpoint. The store is not changed.
     """
     import pyarrow as pa
 
@@ -100,15 +141,17 @@ def dump(
         raise click.UsageError("--json reports what was written to a file; give a FILE")
     if target is not None:
         suffix_of(target)
-    with open_for_reading(store, data_memory, read_only) as db:
-        handle = db[table]
-        wanted = handle.scan(_names(columns) if columns else None)
+    with open_for_reading(store, data_memory, checkpoint) as (_, tables):
+        handle = tables[table]
+        condition = condition_of(handle.definition, where, key)
+        wanted = handle.scan(_names(columns) if columns else None, limit, where=condition)
         try:
-            with bar(handle.name, len(handle)) as advance:
+            with bar(handle.name, len(handle) if condition is None and limit is None else None) as advance:
                 rows = write_rows(target, handle.definition, wanted, advance)
-        except BrokenPipeError:
+        except OSError as error:
+            error.filename = error.filename or (None if target is None else str(target))
             raise
-        except (pa.ArrowException, OSError) as error:
+        except pa.ArrowException as error:
             raise click.ClickException(_reason(file, error, 0)) from error
     if target is not None:
         print_result(
@@ -123,6 +166,7 @@ def dump(
     epilog=example(
         "tidemark load shop test.item items.csv --create --key id",
         "tidemark load shop test.item more.parquet --bulk",
+        "tidemark load shop --sqlite old.db --on-error report",
         "tidemark load shop --sweep jobs",
     )
 )
@@ -138,6 +182,18 @@ def dump(
 @click.option("--key", help="With --create: comma-separated columns of the primary key.")
 @click.option("--disk", multiple=True, metavar="COLUMN", help="Put a column on disk, with --create; repeatable.")
 @click.option(
+    "--sqlite",
+    metavar="FILE",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Make the tables of this SQLite database, with their rows and indexes.",
+)
+@click.option("--table", "tables", multiple=True, metavar="NAME", help="With --sqlite: only this table; repeatable.")
+@click.option(
+    "--on-error",
+    type=click.Choice(["raise", "report"]),
+    help="With --sqlite: what to do about rows that do not fit.  [default: raise]",
+)
+@click.option(
     "--sweep", metavar="DIR", help="Load nothing; abort this store's loads in a directory, remove their files."
 )
 @opens_store
@@ -151,6 +207,9 @@ def load(
     create: bool,
     key: str | None,
     disk: tuple[str, ...],
+    sqlite: Path | None,
+    tables: tuple[str, ...],
+    on_error: str | None,
     sweep: str | None,
     data_memory: str,
     as_json: bool,
@@ -161,12 +220,25 @@ def load(
     same key. With --create and --key the table is created first, with the columns of the first file, and the store too
     if STORE is missing or empty.
 
+    With --sqlite, make the tables of an SQLite database and load their rows, one transaction per table; the store too
+    is made if STORE is missing or empty. What was inferred is printed. With --on-error report, rows with values that do
+    not fit their columns are left out and listed; else nothing is loaded if there is one.
+
     With --sweep, list and remove what broken-off loads of Spark or other programs left in a directory of theirs.
     """
+    is_of_files = table is not None or bulk or create or disk or key or batch_rows is not None or mode != "insert"
+    is_of_sqlite = sqlite is not None or tables or on_error is not None
     if sweep is not None:
-        if table is not None or bulk or create or disk or key or batch_rows is not None:
+        if is_of_files or is_of_sqlite:
             raise click.UsageError("--sweep loads nothing; give STORE and the directory alone")
         _sweep(store, sweep, data_memory, as_json)
+        return
+    if is_of_sqlite:
+        if sqlite is None:
+            raise click.UsageError("--table and --on-error are about an SQLite database; use them with --sqlite")
+        if is_of_files:
+            raise click.UsageError("--sqlite names tables by --table; give STORE and no TABLE, files or their options")
+        load_tables(store, sqlite, tables, on_error or "raise", data_memory, as_json)
         return
     if table is None or not files:
         raise click.UsageError(f"Missing argument '{'FILE...' if table else 'TABLE'}'.")

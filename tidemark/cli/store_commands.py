@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +12,9 @@ import click
 import tidemark as tm
 from tidemark.cli.output import (
     attach,
-    attach_locked,
     example,
     finding_lines,
+    open_files,
     open_for_reading,
     open_store,
     opens_store,
@@ -25,6 +26,7 @@ from tidemark.cli.output import (
     reads_store,
     reported,
     store_argument,
+    table_argument,
     table_lines,
     time_text,
     tree_lines,
@@ -209,53 +211,42 @@ def _table_rows(tables: Mapping[str, Mapping[str, Any]], system: bool) -> list[d
 @store_argument
 @click.option("--system", is_flag=True, help="Include system tables.")
 @reads_store
-def tables(store: Path, system: bool, read_only: bool, data_memory: str, as_json: bool) -> None:
+def tables(store: Path, system: bool, checkpoint: bool, data_memory: str, as_json: bool) -> None:
     """List the tables: id, type, state, logging, database, name, rows.
 
-    If another process has the store open, it answers, or they are those of its last local checkpoint.
+    If another process has the store open, it is asked. If it does not answer, they are those of its last local
+    checkpoint. The store is not changed.
     """
-    try:
-        with attach(store, data_memory, "read-only") if read_only else open_store(store, data_memory) as db:
-            listed = db.status()["tables"]
-    except tm.Locked as locked:
-        listed = _owners_tables(store, data_memory, locked)
-    found = _table_rows(listed, system)
+    found = _table_rows(_tables_of(store, data_memory, checkpoint), system)
     header = ["id", "type", "state", "logging", "database", "name", "rows"]
     print_result(found, as_json, lambda: table_lines([list(row.values()) for row in found], header))
 
 
-def _owners_tables(store: Path, data_memory: str, locked: tm.Locked) -> dict[str, Any]:
-    """Return the tables of a store that another process has open: from that process, from its last local checkpoint, or
-    from its log, without rows.
-    """
-    from tidemark.control_socket import ask
-    from tidemark.engine.files.directory import PosixFiles
-    from tidemark.recovery.verification.log_listing import StoreListing
+def _tables_of(store: Path, data_memory: str, checkpoint: bool) -> dict[str, Any]:
+    """Return the tables of a store, with their counters."""
+    from tidemark.control_socket import NAME, ask
 
-    try:
-        answer = ask(store, "status")["tables"]
-    except tm.PeerError:
-        try:
-            with attach_locked(store, data_memory, locked) as db:
-                return dict(db.status()["tables"])
-        except tm.Locked as nothing_yet:
-            click.echo(f"note: {nothing_yet.message}; rows are not known", err=True)
-        with PosixFiles(store) as files:
-            definitions: list[TableDefinition] = StoreListing(files).tables()
-        return {each.name: {"id": each.table_id, "rows": None} for each in definitions}
-    return dict(answer)
+    if checkpoint:
+        with attach(store, data_memory, "--checkpoint") as view:
+            return dict(view.status()["tables"])
+    if (store / NAME).exists():
+        with suppress(tm.PeerError):
+            return dict(ask(store, "status")["tables"])
+    with open_files(store, data_memory) as view:
+        return dict(view.status()["tables"])
 
 
 @click.command(epilog=example("tidemark partitions shop test.item"))
 @store_argument
-@click.argument("table")
+@table_argument()
 @reads_store
-def partitions(store: Path, table: str, read_only: bool, data_memory: str, as_json: bool) -> None:
+def partitions(store: Path, table: str, checkpoint: bool, data_memory: str, as_json: bool) -> None:
     """List the partitions of TABLE: name, fragment number, bound or values, rows.
 
-    If another process has the store open, they are those of its last local checkpoint.
+    If another process has the store open, it is asked. If it does not answer, they are those of its last local
+    checkpoint. The store is not changed.
     """
-    with open_for_reading(store, data_memory, read_only) as db:
+    with open_for_reading(store, data_memory, checkpoint) as (db, _):
         found = [{name: _shown_bound(value) for name, value in each.items()} for each in db.partitions(table)]
     print_result(found, as_json, lambda: table_lines([list(each.values()) for each in found], list(found[0])))
 
@@ -272,8 +263,9 @@ def _shown_bound(value: Any) -> Any:
 @store_argument
 @opens_store
 def status(store: Path, data_memory: str, as_json: bool) -> None:
-    """Print every counter, of the process that has the store open, or after restarting the store. A running node of a
-    group first shows the group as it knows it: view, members, primary, lag, copies, channel.
+    """Print the counters of the process that has the store open, or after restarting the store. Parts that are not in
+    use, such as replication, are left out; --json prints every counter. A running node of a group first shows the group
+    as it knows it: view, members, primary, lag, copies, channel.
     """
     found = _status_of_node(store)
     if found is None:
@@ -282,7 +274,28 @@ def status(store: Path, data_memory: str, as_json: bool) -> None:
                 found = {**db.status(), "restart": db.restart_report}
         except tm.Locked as locked:
             found = ask_owner(store, "status", locked)
-    print_result(found, as_json, lambda: tree_lines(_without_buckets(found)))
+    print_result(found, as_json, lambda: tree_lines(_in_use(_without_buckets(found))))
+
+
+# Parts of a status that a store may never use.
+_OPTIONAL = ("disk", "disk_full", "delete_log", "tablespaces", "spool", "binlog", "archive", "replication")
+
+
+def _in_use(status: dict[str, Any]) -> dict[str, Any]:
+    """Return a status for display, without what is zero or empty in the parts that a store may never use."""
+    optional = {name: _used(status[name]) for name in _OPTIONAL if name in status}
+    replication = optional.get("replication")
+    if replication and not optional.get("binlog") and set(replication) <= {"variables"}:
+        optional["replication"] = None  # without binlog and channels only the clock of epochs moves
+    return {name: optional.get(name, value) for name, value in status.items() if optional.get(name, True)}
+
+
+def _used(value: Any) -> Any:
+    """Return a counter or a part without its zeros; None if nothing is left."""
+    if not isinstance(value, dict):
+        return value or None
+    found = {name: _used(inner) for name, inner in value.items()}
+    return {name: inner for name, inner in found.items() if inner} or None
 
 
 def _without_buckets(value: Any) -> Any:
@@ -418,9 +431,9 @@ def _check_replication(
     options = options_of(given)[0]
     other = None
     if peer is not None:
-        with open_for_reading(peer[0], data_memory, False) as db:
+        with open_files(peer[0], data_memory) as db:
             other = Peer(peer[1], db.replication_rows())
-    with open_for_reading(store, data_memory, False) as db:
+    with open_files(store, data_memory) as db:
         return db.check_replication(peer=other, **options)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import select
 import sys
+import termios
+import tty
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
 
 CLEAR = "\x1b[H\x1b[J"  # cursor to the top left, the rest of the screen cleared
+WRAP_OFF, WRAP_ON = "\x1b[?7l", "\x1b[?7h"  # a narrow screen shows the beginnings of lines
 BAR_CHARACTERS = 20
 
 
@@ -31,39 +35,97 @@ BAR_CHARACTERS = 20
 def top(store: Path, every: float, once: bool, as_json: bool) -> None:
     """Watch a store that another process has open: commits, log, epochs, local checkpoint, page cache, channels.
 
-    The process is asked through its control socket. On a terminal the screen is refreshed until Ctrl-C; elsewhere each
-    sample is printed after the last.
+    The process is asked through its control socket. On a terminal the screen is refreshed until q or Ctrl-C; elsewhere
+    each sample is printed after the last. It ends when the store is closed.
     """
     from tidemark.control_socket import ask
     from tidemark.engine.base.clock import SystemClock
-    from tidemark.engine.files.directory import LOCK_NAME, PosixFiles
 
     is_screen = not as_json and not once and sys.stdout.isatty()
-    try:
-        for sample in samples(lambda: ask(store, "status"), SystemClock(), every):
+    clock, shown = SystemClock(), 0
+    with Keys(sys.stdin if is_screen else None) as keys:
+        try:
             if is_screen:
-                click.echo(CLEAR, nl=False)
-            print_result(sample, as_json, partial(lines, sample))
-            if once:
-                return
-    except tm.PeerError as error:
+                click.echo(WRAP_OFF, nl=False)
+            for sample in samples(lambda: ask(store, "status"), clock, every, partial(keys.wait, clock)):
+                if is_screen:
+                    click.echo(CLEAR, nl=False)
+                print_result(sample, as_json, partial(lines, sample))
+                shown += 1
+                if once:
+                    return
+        except tm.PeerError as error:
+            if not shown:
+                raise _nobody(store, error) from error
+            click.echo(f"{store} was closed, or its process has ended", err=True)
+        except KeyboardInterrupt:
+            return
+        finally:
+            if is_screen:
+                click.echo(WRAP_ON, nl=False)
+
+
+def _nobody(store: Path, error: tm.PeerError) -> click.ClickException:
+    """Return the error for a store whose process does not answer. Raises: FileMissing if there is no store."""
+    from tidemark.engine.files.directory import LOCK_NAME, PosixFiles
+
+    with PosixFiles(store) as files:
+        pid = files.holder()
         # `check_exists` imports the kernels. A directory with a LOCK file was opened once and needs no check.
-        with PosixFiles(store) as files:
-            if not files.exists(LOCK_NAME):
-                check_exists(store)
-        raise tm.PeerError(f"{error.message}; only a store that a process has open can be watched") from error
-    except KeyboardInterrupt:
-        return
+        if not files.exists(LOCK_NAME):
+            check_exists(store)
+    if pid is None:
+        text = f"no process has {store} open; only a store that a process has open can be watched"
+    else:
+        is_silent = isinstance(error.__cause__, FileNotFoundError)  # it has no control socket
+        why = "open it there with background=True, so that it answers" if is_silent else error.message
+        text = f"process {pid} has {store} open, but it cannot be watched: {why}"
+    return click.ClickException(text)
 
 
-def samples(status: Callable[[], Mapping[str, Any]], clock: Clock, every_seconds: float) -> Iterator[dict[str, Any]]:
+class Keys:
+    """The keys of a terminal, one by one, while a sample is waited for; of another input, none."""
+
+    def __init__(self, source: Any) -> None:
+        """source: the standard input, None: no keys are read."""
+        self._source = source if source is not None and source.isatty() else None
+        self._before: list[Any] = []
+
+    def __enter__(self) -> Keys:
+        if self._source is not None:
+            self._before = termios.tcgetattr(self._source)
+            tty.setcbreak(self._source, termios.TCSANOW)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._source is not None:
+            termios.tcsetattr(self._source, termios.TCSANOW, self._before)
+
+    def wait(self, clock: Clock, seconds: float) -> bool:
+        """Wait this long, or until q is pressed; return whether it was."""
+        if self._source is None:
+            clock.sleep(seconds)
+            return False
+        end = clock.monotonic() + seconds
+        while (rest := end - clock.monotonic()) > 0:
+            if select.select([self._source], [], [], rest)[0]:
+                if self._source.buffer.raw.read(1) in (b"q", b"Q", b""):  # b"": the terminal is gone
+                    return True
+        return False
+
+
+def samples(
+    status: Callable[[], Mapping[str, Any]],
+    clock: Clock,
+    every_seconds: float,
+    wait: Callable[[float], object] | None = None,
+) -> Iterator[dict[str, Any]]:
     """Call `status` every `every_seconds`, and yield what has changed since the last call, without end.
 
-    Rates are per second of the clock. Raises: as `status`.
+    Rates are per second of the clock. wait: waits this long; a true result ends the samples. Raises: as `status`.
     """
     before, began = status(), clock.monotonic()
-    while True:
-        clock.sleep(every_seconds)
+    while not (wait or clock.sleep)(every_seconds):
         after, ended = status(), clock.monotonic()
         yield _sample(before, after, ended - began)
         before, began = after, ended

@@ -57,7 +57,10 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
         self, seeds: Sequence[Address], secret: bytes, tls: TlsContext | None, timeout_ms: int, clock: Clock
     ) -> None:
         """Ask the nodes for the view. Raises: PeerTimeout if no node answers in time, PeerError."""
-        self.links = Links(seeds, secret, tls, clock, timeout_ms)
+        self._begin(Links(seeds, secret, tls, clock, timeout_ms), clock)
+
+    def _begin(self, links: Links, clock: Clock) -> None:
+        self.links = links
         self._clock = clock
         try:
             self.links.until(self.links.learn)

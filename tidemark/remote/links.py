@@ -75,7 +75,7 @@ class Links:
             spares = self.spares.get(address)
             if spares:
                 return spares.pop()
-        link = CallLink(address, self._secret, self._tls, self.clock, min(HANDSHAKE_SECONDS, self._rest_s()))
+        link = self._connected(address)
         if self._store not in (None, link.store):
             link.close()
             raise PeerRefused(
@@ -92,6 +92,10 @@ class Links:
             link.close()
         self.check_open()
         return link
+
+    def _connected(self, address: Address) -> CallLink:
+        """Return a new link to one node. Raises: PeerError."""
+        return CallLink(address, self._secret, self._tls, self.clock, min(HANDSHAKE_SECONDS, self._rest_s()))
 
     def put_back(self, address: Address, link: CallLink) -> None:
         """Give back a link on which nothing is open."""
