@@ -23,6 +23,7 @@ from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.queries import conditional_changes, key_columns, unique_calls
+from tidemark.engine.queries.missing_rows import DROP, Missing, in_place
 from tidemark.engine.table.table import Table
 from tidemark.engine.txn.own_view import OwnView
 from tidemark.engine.txn.transaction import Transaction as EngineTransaction
@@ -418,8 +419,8 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
         """Insert all rows of Arrow, pandas, polars, NumPy or Python data, or none; return how many.
 
         Args:
-            data: An Arrow table, batch or stream, a pandas or polars DataFrame, a structured NumPy array, a mapping of
-                columns, or an iterable of rows.
+            data: An Arrow table, batch or stream, a pandas or polars DataFrame, a LazyFrame of polars, a structured
+                NumPy array, a mapping of columns, or an iterable of rows.
             progress: Called with (rows so far, -1, "rows") after each batch.
 
         Raises: as `insert`; `error.row` is the position in `data`.
@@ -486,7 +487,7 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
         return few.update_many(self, self._found(table), data, progress)
 
     def delete_many(self, table: str, keys: Any, *, index: str | None = None) -> int:
-        """Delete the rows with these keys, or none on an error; return how many.
+        """Delete the rows with these keys, or none on an error; return how many. `keys` are those of `get_many`.
 
         Raises: RowNotFound; NoSuchIndex, Unsupported, TypeMismatch and ValueOutOfRange as `get`; `error.row` is the
         position in `keys`.
@@ -508,10 +509,12 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
         *,
         index: str | None = None,
         lock: Lock = None,
+        missing: Missing = DROP,
     ) -> pa.RecordBatch:
         """Return the rows with these keys, in the order of the keys, as an Arrow record batch.
 
-        Keys without a row are left out. Locks are held until the transaction ends.
+        Keys without a row are left out, or with `missing="null"` have a row of NULLs, as `TableHandle.get_many` says.
+        Locks are held until the transaction ends.
 
         Raises: as `get`; NoSuchColumn; SchemaInvalid for a column that is named twice; LimitExceeded for 2 GiB or more
         of one column.
@@ -524,6 +527,12 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
         if lock is not None:
             self._check_lock(lock)
         self.check(locks=lock is not None)
+        if missing != DROP:
+            return in_place(
+                lambda given, wanted: self.get_many(table, given, wanted, index=index, lock=lock),
+                self._found(table).newest.definition,
+                *(keys, columns, index, missing),
+            )
         if index is not None:
             return unique_calls.get_many(self, self._found(table), keys, columns, index, lock)
         return key_columns.get_many(self._found(table), keys, columns, self, lock)

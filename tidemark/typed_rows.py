@@ -13,6 +13,7 @@ from typing import (
     Annotated,
     Any,
     Generic,
+    Literal,
     NamedTuple,
     NotRequired,
     TypeVar,
@@ -21,12 +22,14 @@ from typing import (
     get_origin,
     get_type_hints,
     is_typeddict,
+    overload,
 )
 
 from tidemark.calls import has_calls_of
 from tidemark.derived import passed
 from tidemark.engine import types as column_types
 from tidemark.engine.base.errors import RowNotFound, SchemaInvalid, TypeMismatch
+from tidemark.engine.queries.missing_rows import DROP, Missing
 from tidemark.engine.rows.column_output import python_columns
 from tidemark.engine.rows.row import Row, is_attribute
 from tidemark.engine.schema.column import ABSENT, Column
@@ -245,10 +248,22 @@ class TypedTable(Generic[R]):
         found = self.handle.scan(list(self._names), limit, partitions, where, progress=progress, **bounds)
         return map(self._make, found)
 
-    def get_many(self, keys: Any, *, index: str | None = None) -> list[R]:
-        """Return the rows with these keys, in the order of the keys; keys without a row are left out."""
-        found = self.handle.get_many(keys, list(self._names), index=index)
-        return [self._make(values) for values in zip(*python_columns(found, self.definition), strict=True)]
+    @overload
+    def get_many(self, keys: Any, *, index: str | None = None, missing: Literal["drop"] = "drop") -> list[R]: ...
+    @overload
+    def get_many(self, keys: Any, *, index: str | None = None, missing: Literal["null"]) -> list[R | None]: ...
+    def get_many(self, keys: Any, *, index: str | None = None, missing: Missing = DROP) -> Any:
+        """Return the rows with these keys, in the order of the keys. Keys without a row are left out, or with
+        `missing="null"` have None in their place.
+        """
+        named = {"index": index} if missing == DROP else {"index": index, "missing": missing}
+        found, definition = self.handle.get_many(keys, list(self._names), **named), self.definition
+        key = found.column(definition.primary_key[0])  # NULL where there is no row
+        rows = zip(*python_columns(found, definition), strict=True)
+        if not key.null_count:
+            return [self._make(values) for values in rows]
+        is_there = key.is_valid().to_pylist()
+        return [self._make(values) if is_row else None for values, is_row in zip(rows, is_there, strict=True)]
 
     def __getitem__(self, key: Any) -> R:
         row = self.get(key)
