@@ -18,13 +18,14 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from itertools import islice
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, NoReturn, ParamSpec, Self, TypeVar, overload
 
 from tidemark import opening
 from tidemark.calls import has_calls_of
 from tidemark.database import Database as SyncDatabase
 from tidemark.derived import described
 from tidemark.engine.base.errors import Retryable, SchemaInvalid
+from tidemark.engine.queries.missing_rows import DROP, Missing
 from tidemark.handles import TableHandle
 from tidemark.handles import TypedTable as SyncTypedTable
 from tidemark.scans import Scan as SyncScan
@@ -342,9 +343,15 @@ class _TypedReads(_Table, Generic[R]):
         """Return the row with this key, or None."""
         return await self._call("get", key, index=index)  # type: ignore[no-any-return]
 
-    async def get_many(self, keys: Any, *, index: str | None = None) -> list[R]:
-        """Return the rows with these keys, in the order of the keys; keys without a row are left out."""
-        return await self._call("get_many", keys, index=index)  # type: ignore[no-any-return]
+    @overload
+    async def get_many(self, keys: Any, *, index: str | None = None, missing: Literal["drop"] = "drop") -> list[R]: ...
+    @overload
+    async def get_many(self, keys: Any, *, index: str | None = None, missing: Literal["null"]) -> list[R | None]: ...
+    async def get_many(self, keys: Any, *, index: str | None = None, missing: Missing = DROP) -> Any:
+        """Return the rows with these keys, in the order of the keys. Keys without a row are left out, or with
+        `missing="null"` have None in their place.
+        """
+        return await self._call("get_many", keys, index=index, missing=missing)
 
     def scan(self, *arguments: Any, **named: Any) -> AsyncIterator[R]:
         """Iterate over the rows that a condition accepts, with `async for`. The arguments are those of
@@ -465,11 +472,17 @@ class TypedTransactionTable(TypedTable[R]):
         """Return the row with this key, or None. The arguments are those of `tm.Transaction.get`."""
         return await self._call("get", key, lock, index=index, skip_locked=skip_locked)  # type: ignore[no-any-return]
 
-    async def get_many(self, keys: Any, *, index: str | None = None, lock: Lock = None) -> list[R]:
-        """Return the rows with these keys, in the order of the keys; keys without a row are left out. lock: as for
-        `tm.Transaction.get_many`.
-        """
-        return await self._call("get_many", keys, index=index, lock=lock)  # type: ignore[no-any-return]
+    @overload
+    async def get_many(
+        self, keys: Any, *, index: str | None = None, lock: Lock = None, missing: Literal["drop"] = "drop"
+    ) -> list[R]: ...
+    @overload
+    async def get_many(
+        self, keys: Any, *, index: str | None = None, lock: Lock = None, missing: Literal["null"]
+    ) -> list[R | None]: ...
+    async def get_many(self, keys: Any, *, index: str | None = None, lock: Lock = None, missing: Missing = DROP) -> Any:
+        """Return the rows with these keys as `TypedTable.get_many`. lock: as for `tm.Transaction.get_many`."""
+        return await self._call("get_many", keys, index=index, lock=lock, missing=missing)
 
 
 @has_calls_of("awaited snapshot")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemark.calls import has_calls_of
@@ -20,6 +21,7 @@ from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.queries import conditional_changes, key_columns, unique_calls
+from tidemark.engine.queries.missing_rows import DROP, Missing, in_place
 from tidemark.engine.queries.program_scans import count_rows
 from tidemark.engine.schema.partition import ListPartition, RangePartition
 from tidemark.engine.types.base import counted
@@ -229,8 +231,18 @@ class TableHandle(WritableTable):
         return self._in_own_transaction(few.delete_where, where) if count is None else count
 
     @described(TableReads.get_many)
-    def get_many(self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None) -> pa.RecordBatch:
+    def get_many(
+        self,
+        keys: Any,
+        columns: Sequence[str] | None = None,
+        *,
+        index: str | None = None,
+        missing: Missing = DROP,
+    ) -> pa.RecordBatch:
         self._check_usable()
+        if missing != DROP:
+            get = partial(self.get_many, index=index)
+            return in_place(get, self.table.newest.definition, keys, columns, index, missing)
         if index is not None:
             return unique_calls.get_many(None, self.table.newest, keys, columns, index)
         return key_columns.get_many(self.table.newest, keys, columns, None)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.derived import described
 from tidemark.engine.applied.noted_rows import track_reads
+from tidemark.engine.queries.missing_rows import DROP, Missing
 from tidemark.engine.rows.column_values import from_python
 from tidemark.engine.txn.own_view import OwnView
 from tidemark.scans import Scan, ScanAsked
@@ -45,9 +46,10 @@ class TrackingTransaction(Transaction):
         *,
         index: str | None = None,
         lock: Lock = None,
+        missing: Missing = DROP,
     ) -> pa.RecordBatch:
-        if lock != "exclusive":
-            return super().get_many(table, keys, columns, index=index, lock=lock)
+        if lock != "exclusive" or missing != DROP:  # then the rows that are found come here again
+            return super().get_many(table, keys, columns, index=index, lock=lock, missing=missing)
         key_names = self.store.tables.named(table).definition.primary_key
         wanted = columns if columns is None else list(dict.fromkeys([*columns, *key_names]))
         found = super().get_many(table, keys, wanted, index=index, lock=lock)

@@ -23,6 +23,7 @@ from tidemark.engine.point.plan import keep_plan
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.queries import conditional_changes, key_columns, unique_calls
+from tidemark.engine.queries.missing_rows import DROP, Missing, in_place
 from tidemark.engine.table.table import Table
 from tidemark.engine.txn.own_view import OwnView
 from tidemark.engine.txn.transaction import Transaction as EngineTransaction
@@ -475,8 +476,8 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
         (`Database.sequence`) and give them.
 
         Args:
-            data: An Arrow table, batch or stream, a pandas or polars DataFrame, a structured NumPy array, a mapping of
-                columns, or an iterable of rows.
+            data: An Arrow table, batch or stream, a pandas or polars DataFrame, a LazyFrame of polars, a structured
+                NumPy array, a mapping of columns, or an iterable of rows.
             progress: Called with (rows so far, -1, "rows") after each batch.
 
         Raises: as `insert`; `error.row` is the position in `data`.
@@ -543,7 +544,7 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
         return few.update_many(self, self._found(table), data, progress)
 
     def delete_many(self, table: str, keys: Any, *, index: str | None = None) -> int:
-        """Delete the rows with these keys, or none on an error; return how many.
+        """Delete the rows with these keys, or none on an error; return how many. `keys` are those of `get_many`.
 
         Raises: RowNotFound; NoSuchIndex, Unsupported, TypeMismatch and ValueOutOfRange as `get`; `error.row` is the
         position in `keys`.
@@ -565,10 +566,12 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
         *,
         index: str | None = None,
         lock: Lock = None,
+        missing: Missing = DROP,
     ) -> pa.RecordBatch:
         """Return the rows with these keys, in the order of the keys, as an Arrow record batch.
 
-        Keys without a row are left out. Locks are held until the transaction ends.
+        Keys without a row are left out, or with `missing="null"` have a row of NULLs, as `TableHandle.get_many` says.
+        Locks are held until the transaction ends.
 
         Raises: as `get`; NoSuchColumn; SchemaInvalid for a column that is named twice; LimitExceeded for 2 GiB or more
         of one column.
@@ -581,6 +584,12 @@ class Transaction(TransactionReads[Scan], EngineTransaction):
         if lock is not None:
             self._check_lock(lock)
         self.check(locks=lock is not None)
+        if missing != DROP:
+            return in_place(
+                lambda given, wanted: self.get_many(table, given, wanted, index=index, lock=lock),
+                self._found(table).newest.definition,
+                *(keys, columns, index, missing),
+            )
         if index is not None:
             return unique_calls.get_many(self, self._found(table), keys, columns, index, lock)
         return key_columns.get_many(self._found(table), keys, columns, self, lock)
@@ -645,9 +654,15 @@ class TransactionTable(WritableTable):
 
     @described(Transaction.get_many, for_table_in_transaction)
     def get_many(
-        self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None, lock: Lock = None
+        self,
+        keys: Any,
+        columns: Sequence[str] | None = None,
+        *,
+        index: str | None = None,
+        lock: Lock = None,
+        missing: Missing = DROP,
     ) -> pa.RecordBatch:
-        return self._txn.get_many(self._name, keys, columns, index=index, lock=lock)
+        return self._txn.get_many(self._name, keys, columns, index=index, lock=lock, missing=missing)
 
     def scan(
         self,
@@ -729,8 +744,15 @@ class TypedTransactionTable(TypedWrites[R]):
         locks: Any = {"lock": lock, "skip_locked": skip_locked}
         return self._scanned(where, limit, partitions, progress, {**bounds, **locks})
 
-    def get_many(self, keys: Any, *, index: str | None = None, lock: Lock = None) -> list[R]:
-        """Return the rows with these keys, in the order of the keys; keys without a row are left out. lock: as for
-        `Transaction.get_many`.
-        """
-        return self._listed(self.handle.get_many(keys, list(self._names), index=index, lock=lock))
+    @overload
+    def get_many(
+        self, keys: Any, *, index: str | None = None, lock: Lock = None, missing: Literal["drop"] = "drop"
+    ) -> list[R]: ...
+    @overload
+    def get_many(
+        self, keys: Any, *, index: str | None = None, lock: Lock = None, missing: Literal["null"]
+    ) -> list[R | None]: ...
+    def get_many(self, keys: Any, *, index: str | None = None, lock: Lock = None, missing: Missing = DROP) -> Any:
+        """Return the rows with these keys as `TypedTable.get_many`. lock: as for `Transaction.get_many`."""
+        names = list(self._names)
+        return self._listed(self.handle.get_many(keys, names, index=index, lock=lock, missing=missing))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tidemark.calls import has_calls_of
@@ -19,6 +20,7 @@ from tidemark.engine.index.unique_keys import one_key
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.queries.index_choice import Choice, Lookup, way_of
 from tidemark.engine.queries.lookups import look_up_in, read_keys_in
+from tidemark.engine.queries.missing_rows import DROP, Missing, in_place
 from tidemark.engine.queries.program_scans import accepted_batches, is_decided, limited, unless_dropped
 from tidemark.engine.queries.unique_calls import encode_keys as encode_unique_keys
 from tidemark.engine.rows.columnar import encode_keys
@@ -231,9 +233,19 @@ class SnapshotTable(TableReads):
         return row
 
     @described(TableReads.get_many)
-    def get_many(self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None) -> pa.RecordBatch:
+    def get_many(
+        self,
+        keys: Any,
+        columns: Sequence[str] | None = None,
+        *,
+        index: str | None = None,
+        missing: Missing = DROP,
+    ) -> pa.RecordBatch:
         table = self._table
         self._snapshot.check()
+        if missing != DROP:
+            get = partial(self.get_many, index=index)
+            return in_place(get, table.definition, keys, columns, index, missing)
         if index is not None:
             unique = table.unique(index)
             lookups = encode_unique_keys(table, unique, keys)

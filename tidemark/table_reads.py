@@ -14,6 +14,7 @@ from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import refuse_pickling
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.queries.missing_rows import DROP, Missing
 from tidemark.engine.types.base import shown
 from tidemark.scans import By, Progress, Scan, ScanAsked, asked_of, grouping
 
@@ -92,15 +93,23 @@ class TableReads(ABC):
         """
 
     @abstractmethod
-    def get_many(self, keys: Any, columns: Sequence[str] | None = None, *, index: str | None = None) -> pa.RecordBatch:
+    def get_many(
+        self,
+        keys: Any,
+        columns: Sequence[str] | None = None,
+        *,
+        index: str | None = None,
+        missing: Missing = DROP,
+    ) -> pa.RecordBatch:
         """Return the rows with these keys as an Arrow record batch, in the order of the keys.
 
-        Keys without a row are left out.
-
         Args:
-            keys: A list of keys, an Arrow or NumPy array, or a mapping of key columns.
+            keys: A list of keys, an Arrow or NumPy array or a Series, or data that has the key columns: whatever
+                `insert_many` takes by column, such as a DataFrame; its other columns are passed over.
             columns: Names of the columns to return; None: all.
             index: The unique index that the keys are of; None: the primary key.
+            missing: "drop": keys without a row are left out. "null": such a key has a row in its place that is NULL in
+                all columns, the key too; so there is one row for each key.
 
         Raises:
             NoSuchColumn: The table has no column of that name.
@@ -108,12 +117,14 @@ class TableReads(ABC):
             Unsupported: The index is not unique.
             TypeMismatch: A key has the wrong type.
             ValueOutOfRange: A key does not fit its column.
-            SchemaInvalid: A column is named twice.
+            SchemaInvalid: A column is named twice, or `missing` is unknown.
             LimitExceeded: One column takes 2 GiB or more; ask for fewer rows.
 
         Examples:
             >>> db["item"].get_many([3, 1, 9], ["id", "name"]).to_pylist()
             [{'id': 3, 'name': 'bag'}, {'id': 1, 'name': 'pen'}]
+            >>> db["item"].get_many([3, 9, 1], "name", missing="null").to_pylist()
+            [{'name': 'bag'}, {'name': None}, {'name': 'pen'}]
         """
 
     def scan(

@@ -14,6 +14,7 @@ from typing import (
     Annotated,
     Any,
     Generic,
+    Literal,
     NamedTuple,
     NotRequired,
     TypeVar,
@@ -30,6 +31,7 @@ from tidemark.calls import has_calls_of
 from tidemark.derived import passed
 from tidemark.engine import types as column_types
 from tidemark.engine.base.errors import RowNotFound, SchemaInvalid, TypeMismatch
+from tidemark.engine.queries.missing_rows import DROP, Missing
 from tidemark.engine.rows.column_output import python_columns
 from tidemark.engine.rows.row import Row, is_attribute
 from tidemark.engine.schema.column import ABSENT, Column
@@ -220,12 +222,25 @@ class TypedReads(Generic[R]):
             self._make, self.handle.scan(list(self._names), limit, partitions, where, progress=progress, **options)
         )
 
-    def get_many(self, keys: Any, *, index: str | None = None) -> list[R]:
-        """Return the rows with these keys, in the order of the keys; keys without a row are left out."""
-        return self._listed(self.handle.get_many(keys, list(self._names), index=index))
+    @overload
+    def get_many(self, keys: Any, *, index: str | None = None, missing: Literal["drop"] = "drop") -> list[R]: ...
+    @overload
+    def get_many(self, keys: Any, *, index: str | None = None, missing: Literal["null"]) -> list[R | None]: ...
+    def get_many(self, keys: Any, *, index: str | None = None, missing: Missing = DROP) -> Any:
+        """Return the rows with these keys, in the order of the keys. Keys without a row are left out, or with
+        `missing="null"` have None in their place.
+        """
+        return self._listed(self.handle.get_many(keys, list(self._names), index=index, missing=missing))
 
-    def _listed(self, found: Any) -> list[R]:
-        return [self._make(values) for values in zip(*python_columns(found, self.definition), strict=True)]
+    def _listed(self, found: Any) -> Any:
+        """Return rows as a list of objects, with None in place of a row without a key."""
+        definition = self.definition
+        key = found.column(definition.primary_key[0])
+        rows = zip(*python_columns(found, definition), strict=True)
+        if not key.null_count:
+            return [self._make(values) for values in rows]
+        is_there = key.is_valid().to_pylist()
+        return [self._make(values) if is_row else None for values, is_row in zip(rows, is_there, strict=True)]
 
     # calls: python -m tools.make_faces
     explain = passed(TableReads.explain, "handle")

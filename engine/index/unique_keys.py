@@ -6,19 +6,19 @@ ranges and NULLs are validated as for rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tidemark.engine.base.errors import NotNullViolation, TypeMismatch
+from tidemark.engine.base.errors import TypeMismatch
 from tidemark.engine.index.key_values import KeyShape
 from tidemark.engine.index.ordered import SLACK_WORDS
 from tidemark.engine.index.unique_keys_kernels import encode_lookups
-from tidemark.engine.rows.column_input import to_columns
+from tidemark.engine.rows.column_input import to_columns, to_key_columns
 from tidemark.engine.rows.columnar import encode_rows
-from tidemark.engine.rows.row_format import RowFormat, located
+from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import HashPartition
@@ -26,6 +26,8 @@ from tidemark.engine.types import Int64
 from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tidemark.engine.memory.arena import Words
 
 
@@ -46,6 +48,23 @@ class Lookups:
         """Return the words of a key as bytes, to be compared with those of others."""
         start = row * self.stride
         return bytes(self.words[start : start + int(self.lengths[row])].tobytes())
+
+    def comparable(self, stride: int) -> Any:
+        """Return the keys as an array of values that are equal if the keys are; stride: at least that of the keys."""
+        words = np.zeros((self.count, stride + 1), dtype=np.int64)
+        words[:, : self.stride] = self.words.reshape(self.count, self.stride)
+        words[np.arange(stride + 1) >= self.lengths[:, None]] = 0
+        words[:, stride] = self.lengths
+        return words.view(np.dtype((np.void, words.itemsize * words.shape[1]))).ravel()
+
+    def places_in(self, others: Lookups) -> Words:
+        """Return, for each key, the place of an equal one among others, or -1; a key with a NULL equals no other."""
+        stride = max(self.stride, others.stride)
+        both = np.concatenate([self.comparable(stride), others.comparable(stride)])
+        same = np.unique(both, return_inverse=True)[1].ravel()
+        places = np.full(both.size, -1, dtype=np.int64)
+        places[same[self.count :]] = np.arange(others.count)
+        return np.where(self.lengths > 0, places[same[: self.count]], -1)
 
     def part(self, start: int, stop: int) -> Lookups:
         """Return keys [start, stop)."""
@@ -90,12 +109,12 @@ class KeyEncoder:
         self._number = number
         self._shape = KeyShape(self.definition, self.format.layout, names)
 
-    def encode(self, keys: Any) -> Lookups:
-        """Encode keys given as a sequence or array of values, of tuples for several columns, or as data with the key
-        columns.
+    def columns(self, keys: Any) -> dict[str, pa.Array]:
+        """Return keys as arrays of Arrow by the name of their column. Raises: as `to_key_columns`."""
+        return to_key_columns(keys, self.definition, self.names)
 
-        Raises: NotNullViolation, TypeMismatch, ValueOutOfRange.
-        """
+    def encode(self, keys: Any) -> Lookups:
+        """Encode keys in a form that `to_key_columns` takes. Raises: as that, ValueOutOfRange."""
         import pyarrow as pa
 
         parts = []
@@ -109,34 +128,3 @@ class KeyEncoder:
         nothing = np.zeros(0, dtype=np.int64)
         words = np.concatenate([nothing, *(part.words for part in parts)])
         return Lookups(words, np.concatenate([nothing, *(part.lengths for part in parts)]), stride)
-
-    def columns(self, keys: Any) -> dict[str, Any]:
-        """Return the key columns of a caller's keys. Raises: NotNullViolation if one is missing, TypeMismatch."""
-        import pyarrow as pa
-
-        fields = getattr(getattr(keys, "dtype", None), "names", None)
-        if isinstance(keys, (pa.Table, pa.RecordBatch)):
-            fields = keys.schema.names
-        elif isinstance(keys, Mapping) or hasattr(keys, "columns"):
-            fields = list(keys if isinstance(keys, Mapping) else keys.columns)
-        if fields is not None:
-            for name in self.names:
-                if name not in fields:
-                    raise located(
-                        NotNullViolation("is part of the key and must be given"), self.definition.name, name, None
-                    )
-            return {name: keys[name] for name in self.names}
-        if isinstance(keys, (str, bytes)) or not hasattr(keys, "__iter__"):
-            error = TypeMismatch(f"needs a sequence of keys, got {shown(keys)}")
-            raise located(error, self.definition.name, self.names[0], None)
-        if len(self.names) == 1:
-            return {self.names[0]: keys}
-        rows = list(keys)
-        for row, value in enumerate(rows):
-            if not isinstance(value, (tuple, list)) or len(value) != len(self.names):
-                names = ", ".join(self.names)
-                table = self.definition.name
-                raise TypeMismatch(
-                    f"{table}: the key of the index is ({names}), got {shown(value)}", table=table, row=row
-                )
-        return {name: [value[place] for value in rows] for place, name in enumerate(self.names)}

@@ -58,14 +58,14 @@ def _lock_all(txn: Transaction, table: Table, index: StoredUnique, keys: Any, fi
     """Lock the rows with these keys, given in the form the caller gave them; return their primary keys. Raises:
     RowNotFound.
     """
-    lookups = encode_keys(table, index, keys)
+    encoder = KeyEncoder(table.definition, index.definition.columns)
+    columns = encoder.columns(keys)  # once: an iterator gives its keys once
+    lookups = encoder.encode(columns)
     primary, found = find(txn, table, index, lookups, locks=True)
     if found.size == lookups.count:
         return primary
     row = next((place for place, each in enumerate(found) if place != each), int(found.size))
-    columns = KeyEncoder(table.definition, index.definition.columns).columns(keys)
-    values = [list(column)[row] for column in columns.values()]
-    plain = [value.as_py() if hasattr(value, "as_py") else value for value in values]
+    plain = [column[row].as_py() for column in columns.values()]
     raise missing(table, index, plain[0] if len(plain) == 1 else tuple(plain), first_row + row)
 
 

@@ -270,10 +270,7 @@ def _turns(keys: Lookups) -> tuple[Words, Words]:
     no other.
     """
     count = keys.count
-    words = keys.words.reshape(count, keys.stride).copy()
-    words[np.arange(keys.stride) >= keys.lengths[:, None]] = 0
-    whole = np.ascontiguousarray(np.column_stack([keys.lengths, words]))
-    same = np.unique(whole.view(np.dtype((np.void, whole.itemsize * whole.shape[1]))).ravel(), return_inverse=True)[1]
+    same = np.unique(keys.comparable(keys.stride), return_inverse=True)[1].ravel()
     order = np.argsort(same, kind="stable")
     is_first = np.concatenate([[True], np.diff(same[order]) != 0])[:count]
     starts = np.flatnonzero(is_first)

@@ -1,4 +1,5 @@
-"""Tabular input as record batches: Arrow, pandas, polars, NumPy, dicts of columns, iterables of rows.
+"""Tabular input as record batches, and keys as arrays: Arrow, pandas, polars, NumPy, dicts of columns, iterables of
+rows. The one entrance for data of other libraries: their errors come out as errors of this store.
 
 Shapes and Python values are validated here; the encoder validates Arrow values. Python rows are converted by column in
 chunks, so that in the common case no Python code runs per value. Row numbers in errors count from the start of the
@@ -68,6 +69,7 @@ def to_columns(
     """
     import pyarrow as pa
 
+    data = _collected(data, definition)
     if isinstance(data, pa.RecordBatch):
         return _sliced([data], data.schema, definition, batch_rows)
     if isinstance(data, (pa.Table, pa.RecordBatchReader)):
@@ -88,6 +90,105 @@ def to_columns(
     raise _shapeless(data, definition)
 
 
+def to_key_columns(keys: Any, definition: TableDefinition, names: Sequence[str]) -> dict[str, pa.Array]:
+    """Return keys as arrays of Arrow by the name of their column.
+
+    keys: data that has these columns, in every form that `to_columns` takes by column; or for one column a sequence,
+    array or Series of values, for several a sequence of tuples.
+
+    Raises: NotNullViolation if a column is missing, TypeMismatch; for Python values also ValueOutOfRange.
+    """
+    keys = _collected(keys, definition)
+    held = _named_columns(keys, definition)
+    if held is not None:
+        listed = [name for name, _ in held]
+        for name in names:
+            if name not in listed:
+                raise located(NotNullViolation("is part of the key and must be given"), definition.name, name, None)
+            if listed.count(name) > 1:
+                raise located(TypeMismatch("appears twice in the keys"), definition.name, name, None)
+        columns = {name: values for name, values in held if name in names}
+    elif isinstance(keys, (str, bytes)) or not hasattr(keys, "__iter__"):
+        error = TypeMismatch(f"needs a sequence of keys, got {shown(keys)}")
+        raise located(error, definition.name, names[0], None)
+    elif len(names) > 1:
+        columns = _parted_keys(keys, definition, names)
+    else:
+        columns = {names[0]: keys if _is_array(keys) else [_only_value(key) for key in keys]}
+    arrays = {name: _column_array(columns[name], name, definition) for name in names}
+    if len({*map(len, arrays.values())}) > 1:
+        raise TypeMismatch(f"{definition.name}: key columns differ in length", table=definition.name)
+    return arrays
+
+
+def _is_array(values: Any) -> bool:
+    return hasattr(values, "dtype") or hasattr(values, "__arrow_c_array__") or hasattr(values, "__arrow_c_stream__")
+
+
+def _only_value(key: Any) -> Any:
+    return key[0] if isinstance(key, tuple) and len(key) == 1 else key
+
+
+def _parted_keys(keys: Iterable[Any], definition: TableDefinition, names: Sequence[str]) -> dict[str, Any]:
+    rows, table = list(keys), definition.name
+    for row, key in enumerate(rows):
+        if not isinstance(key, (tuple, list)) or len(key) != len(names):
+            raise TypeMismatch(f"{table}: the key is ({', '.join(names)}), got {shown(key)}", table=table, row=row)
+    return {name: [key[place] for key in rows] for place, name in enumerate(names)}
+
+
+def _named_columns(data: Any, definition: TableDefinition) -> list[tuple[Any, Any]] | None:
+    """Return the columns of data that names them, with their names; None for data that names none."""
+    import pyarrow as pa
+
+    if isinstance(data, Mapping):
+        return list(data.items())
+    if isinstance(data, np.ndarray):
+        return None if data.dtype.names is None else [(name, data[name]) for name in data.dtype.names]
+    if _is_pandas(data):
+        if not hasattr(data, "columns"):
+            return None
+        return [(str(name), data.iloc[:, place]) for place, name in enumerate(data.columns)]
+    if hasattr(data, "get_columns"):  # of polars
+        return [(each.name, each) for each in data.get_columns()]
+    if isinstance(data, (pa.Array, pa.ChunkedArray)) or hasattr(data, "dtype"):
+        return None
+    if hasattr(data, "__arrow_c_stream__") and not isinstance(data, (pa.Table, pa.RecordBatch)):
+        try:
+            data = pa.RecordBatchReader.from_stream(data).read_all()
+        except library_errors(OSError) as error:
+            raise _unreadable(definition, 0, error) from None
+    if not isinstance(data, (pa.Table, pa.RecordBatch)):
+        return None
+    return list(zip(data.schema.names, data.columns, strict=True))
+
+
+def library_errors(*others: type[Exception]) -> tuple[type[Exception], ...]:
+    """Return what pyarrow raises, and polars and DuckDB if they are loaded: no such error leaves a call. others: what
+    else is caught.
+    """
+    import pyarrow as pa
+
+    polars, duckdb = sys.modules.get("polars"), sys.modules.get("duckdb")
+    found: list[type[Exception]] = [pa.ArrowException, *others]
+    found += [] if polars is None else [polars.exceptions.PolarsError]
+    found += [] if duckdb is None else [duckdb.Error]
+    return tuple(found)
+
+
+def _collected(data: Any, definition: TableDefinition) -> Any:
+    """Return the rows of a LazyFrame of polars; other data as it is. Raises: TypeMismatch if its query fails."""
+    polars = sys.modules.get("polars")
+    if polars is None or not isinstance(data, polars.LazyFrame):
+        return data
+    try:
+        return data.collect()
+    except polars.exceptions.PolarsError as error:
+        reason = " ".join(str(error).split())
+        text = f"{definition.name}: the query of the LazyFrame fails: {reason}; call its collect() to find out where"
+        raise TypeMismatch(text, table=definition.name) from error
+
+
 def _is_pandas(data: Any) -> bool:
     return type(data).__module__.partition(".")[0] == "pandas"
 
@@ -105,9 +206,15 @@ def _in_slices(batch: pa.RecordBatch, definition: TableDefinition, batch_rows: i
 
 
 def _sliced(
-    batches: Iterable[pa.RecordBatch], schema: pa.Schema, definition: TableDefinition, batch_rows: int
+    batches: Iterable[pa.RecordBatch],
+    schema: pa.Schema,
+    definition: TableDefinition,
+    batch_rows: int,
+    also: tuple[type[Exception], ...] = (),
 ) -> Iterator[Batch]:
-    """Yield the rows in batches; an input without rows is one batch without rows, so that its columns are checked."""
+    """Yield the rows in batches; an input without rows is one batch without rows, so that its columns are checked.
+    also: what the batches may raise besides errors of libraries.
+    """
     import pyarrow as pa
 
     first_row = 0
@@ -115,18 +222,18 @@ def _sliced(
     while True:
         try:
             batch = next(iterator, None)
-        except pa.ArrowException as error:
+        except library_errors(*also) as error:
             raise _unreadable(definition, first_row, error) from None
         if batch is None:
             break
-        batch = _plain_batch(batch)
+        batch = _plain_batch(batch, definition)
         for begin in range(0, batch.num_rows, batch_rows):
             part = batch.slice(begin, batch_rows)
             yield Batch(part, first_row + begin)
         first_row += batch.num_rows
     if first_row == 0 and len(schema):
         empty = pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
-        yield Batch(_plain_batch(empty), 0)
+        yield Batch(_plain_batch(empty, definition), 0)
 
 
 def _unreadable(definition: TableDefinition, row: int, error: Exception) -> TypeMismatch:
@@ -135,13 +242,27 @@ def _unreadable(definition: TableDefinition, row: int, error: Exception) -> Type
     return TypeMismatch(text, table=definition.name, row=row)
 
 
-def _plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
+def _plain_batch(batch: pa.RecordBatch, definition: TableDefinition) -> pa.RecordBatch:
     """Return a batch in types that all calls of Arrow know, which for example cannot `take` from views."""
     import pyarrow as pa
 
     if all(is_plain_type(kind) for kind in batch.schema.types):
         return batch
-    return pa.RecordBatch.from_arrays([plain_array(each) for each in batch.columns], names=batch.schema.names)
+    names = batch.schema.names
+    arrays = [_plain(each, name, definition) for name, each in zip(names, batch.columns, strict=True)]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _plain(values: Any, name: str, definition: TableDefinition) -> pa.Array:
+    """Return a column of Arrow as `plain_array`. Raises: TypeMismatch."""
+    import pyarrow as pa
+
+    try:
+        return plain_array(values)
+    except pa.ArrowException as error:
+        reason = " ".join(str(error).split())
+        refused = TypeMismatch(f"cannot be read from Arrow {values.type}: {reason}; cast the column first")
+        raise located(refused, definition.name, name, None) from None
 
 
 def _from_stream(data: Any, definition: TableDefinition, batch_rows: int) -> Iterator[Batch]:
@@ -150,8 +271,9 @@ def _from_stream(data: Any, definition: TableDefinition, batch_rows: int) -> Ite
     try:
         if not any(map(_is_of_objects, getattr(data, "dtypes", ()))):
             reader = pa.RecordBatchReader.from_stream(data)
-            return _sliced(reader, reader.schema, definition, batch_rows)
-    except pa.ArrowException as error:
+            # A stream reports what its producer raises as an OSError.
+            return _sliced(reader, reader.schema, definition, batch_rows, (OSError,))
+    except library_errors() as error:
         if not hasattr(data, "get_columns"):
             raise _unreadable(definition, 0, error) from None
     # A type of polars that Arrow does not have: its values are Python's.
@@ -277,16 +399,16 @@ def _from_structured(data: Any, definition: TableDefinition) -> pa.RecordBatch:
 def _column_array(values: Any, name: str, definition: TableDefinition) -> pa.Array:
     import pyarrow as pa
 
-    if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        return plain_array(values)
     _, column = definition.found(name)
+    if isinstance(values, (pa.Array, pa.ChunkedArray)):
+        return _plain(values, name, definition)
     if isinstance(values, np.ndarray):
         return _numpy_array(values, column, definition)
     if _is_pandas(values) and hasattr(values, "dtype"):
         series = values if hasattr(values, "iloc") else sys.modules["pandas"].Series(values)
         return _pandas_column(series, name, definition)
     if hasattr(values, "__arrow_c_stream__") and not _is_of_objects(getattr(values, "dtype", None)):
-        with suppress(pa.ArrowException):
+        with suppress(*library_errors()):
             return plain_array(pa.chunked_array(values))
     if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
         raise located(TypeMismatch(f"needs a column of values, got {shown(values)}"), definition.name, name, None)

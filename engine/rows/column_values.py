@@ -31,6 +31,17 @@ def conform(array: pa.Array, column: Column, table: str, first_row: int, is_key:
     """
     import pyarrow as pa
 
+    try:
+        return _conformed(array, column, table, first_row, is_key)
+    except pa.ArrowException as error:  # of arrays that contradict themselves, such as indices past their dictionary
+        reason = " ".join(str(error).split())
+        refused = TypeMismatch(f"cannot be read from Arrow {array.type}: {reason}; cast the column first")
+        raise located(refused, table, column.name, None) from None
+
+
+def _conformed(array: pa.Array, column: Column, table: str, first_row: int, is_key: bool) -> pa.Array:
+    import pyarrow as pa
+
     kind = column.type
     array = plain_array(array)
     if pa.types.is_dictionary(array.type):

@@ -22,8 +22,8 @@ from tidemark.engine.base.words_layout import WORD_BYTES, words_for
 from tidemark.engine.rows import columns_kernels as fixed_kernels
 from tidemark.engine.rows import disk_columns_kernels as disk_kernels
 from tidemark.engine.rows import var_columns_kernels as var_kernels
-from tidemark.engine.rows.column_input import Batch
-from tidemark.engine.rows.column_values import conform, from_python
+from tidemark.engine.rows.column_input import Batch, to_key_columns
+from tidemark.engine.rows.column_values import conform
 from tidemark.engine.rows.row_format import RowFormat, Words, located
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.row_shape import FIXED, PartLayout, Place
@@ -294,8 +294,7 @@ def _variable_keys(columns: Sequence[Any], arrays: Sequence[pa.Array], count: in
 
 
 def encode_keys(row_format: RowFormat, values: Any, first_row: int = 0) -> EncodedKeys:
-    """Return canonical keys of a list of scalars or tuples, a NumPy or Arrow array, or a batch or mapping of key
-    columns.
+    """Return canonical keys of keys in a form that `to_key_columns` takes.
 
     Raises: TypeMismatch, ValueOutOfRange, NotNullViolation.
     """
@@ -304,13 +303,9 @@ def encode_keys(row_format: RowFormat, values: Any, first_row: int = 0) -> Encod
         return EncodedKeys(words, 1, 1, NO_WORDS, words.size)
     columns = row_format.key_columns
     table = row_format.definition.name
-    arrays = [
-        conform(array, column, table, first_row, True)
-        for array, column in zip(_key_columns(row_format, values, first_row), columns, strict=True)
-    ]
+    given = to_key_columns(values, row_format.definition, [column.name for column in columns])
+    arrays = [conform(given[column.name], column, table, first_row, True) for column in columns]
     count = len(arrays[0])
-    if any(len(array) != count for array in arrays):
-        raise TypeMismatch(f"{table}: key columns differ in length", table=table)
     if row_format.key_in_var:
         return _variable_keys(columns, arrays, count)
     stride = row_format.key_words
@@ -318,48 +313,6 @@ def encode_keys(row_format: RowFormat, values: Any, first_row: int = 0) -> Encod
     places = row_format.layout.key_places
     write_fixed(words, stride, list(zip(places, arrays, strict=True)), count)
     return EncodedKeys(words, stride, stride, NO_WORDS, count)
-
-
-def _key_columns(row_format: RowFormat, values: Any, first_row: int) -> list[Any]:
-    import pyarrow as pa
-
-    columns = row_format.key_columns
-    names = [column.name for column in columns]
-    table = row_format.definition.name
-    if isinstance(values, (pa.Table, pa.RecordBatch, Mapping)) or getattr(
-        getattr(values, "dtype", None), "names", None
-    ):
-        held = values.schema.names if isinstance(values, (pa.Table, pa.RecordBatch)) else values
-        held = values.dtype.names if isinstance(values, np.ndarray) else held
-        for name in names:
-            if name not in held:
-                raise located(NotNullViolation("is part of the key and must be given"), table, name, None)
-        return [_one_key_column(values[column.name], column, table, first_row) for column in columns]
-    if len(columns) == 1:
-        return [_one_key_column(values, columns[0], table, first_row)]
-    rows = list(values)
-    for row, value in enumerate(rows):
-        if not isinstance(value, (tuple, list)) or len(value) != len(columns):
-            raise TypeMismatch(
-                f"{table}: the primary key is ({', '.join(names)}), got {shown(value)}",
-                table=table,
-                row=first_row + row,
-            )
-    parts = list(zip(*rows, strict=True)) if rows else [()] * len(columns)
-    return [from_python(part, column, table, first_row, True) for part, column in zip(parts, columns, strict=True)]
-
-
-def _one_key_column(values: Any, column: Any, table: str, first_row: int) -> Any:
-    import pyarrow as pa
-
-    if isinstance(values, (pa.Array, pa.ChunkedArray)):
-        return values
-    if isinstance(values, np.ndarray) and values.dtype.kind in "iufbM" and values.ndim == 1:
-        return pa.array(np.ascontiguousarray(values))
-    if isinstance(values, (str, bytes)) or not hasattr(values, "__iter__"):
-        raise located(TypeMismatch(f"needs a sequence of keys, got {shown(values)}"), table, column.name, None)
-    plain = [value[0] if isinstance(value, tuple) and len(value) == 1 else value for value in values]
-    return from_python(plain, column, table, first_row, True)
 
 
 # --- var parts ------------------------------------------------------------------------------------

@@ -63,6 +63,9 @@ KEYS: dict[str, Callable[[], Any]] = {
     "NumPy": lambda: np.array([1, 3]),
     "columns": lambda: {"id": [1, 3]},
     "an Arrow table": lambda: pa.table({"id": [1, 3]}),
+    "pandas": lambda: pd.DataFrame({"id": [1, 3]}),
+    "a Series": lambda: pl.Series([1, 3]),
+    "a LazyFrame": lambda: pl.LazyFrame({"id": [1, 3]}),
 }
 
 CHANGES: dict[str, Case] = {
@@ -169,6 +172,16 @@ READS: dict[str, Case] = {
     "get many keys of another type": gives(tm.TypeMismatch, call("get_many", ["x"])),
     "get many unique keys of another type": gives(tm.TypeMismatch, call("get_many", [1], index="by_name")),
     "get none": gives([], call("get_many", [])),
+    "get many, NULL where there is no row": untyped(
+        gives([ROWS[2], (None,) * 4, ROWS[0]], call("get_many", [3, 9, 1], missing="null"))
+    ),
+    "get many of one column, NULL where there is no row": untyped(
+        gives(
+            [("pen",), (None,), ("pen",)],
+            call("get_many", ["pen", "mug", "pen"], "name", index="by_name", missing="null"),
+        )
+    ),
+    "get many, missing in an unknown way": gives(tm.SchemaInvalid, call("get_many", [1], missing="none")),
     **{
         f"get many as {form}": gives(
             [ROWS[0], ROWS[2]],
@@ -247,6 +260,9 @@ LOCKS: dict[str, Case] = {
     "get with an unknown lock": gives(tm.SchemaInvalid, call("get", 1, "write")),
     "get without a lock that is skipped": gives(tm.SchemaInvalid, call("get", 1, skip_locked=True)),
     "get many with a lock": gives([ROWS[2], ROWS[0]], call("get_many", [3, 9, 1], lock="shared")),
+    "get many with a lock, NULL where there is no row": gives(
+        [(3,), (None,)], call("get_many", [3, 9], "id", lock="exclusive", missing="null")
+    ),
     "get many of one column with a lock": gives([("cup",)], call("get_many", [2], "name", lock="shared")),
     "get many by a unique index with a lock": gives(
         [("cup",)], call("get_many", ["cup"], ["name"], index="by_name", lock="exclusive")

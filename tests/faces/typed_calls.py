@@ -39,6 +39,7 @@ def of_a_store(db: tm.Database) -> None:
     table.upsert("t", {"id": 1}, index=1)  # type: ignore[arg-type]
     typed = db.table("t", Item)
     assert_type(typed.get_many([1]), list[Item])
+    assert_type(typed.get_many([1], missing="null"), list[Item | None])
     assert_type(typed.upsert(Item(1, "pen", 2, None)), bool)
     assert_type(typed.update_where({"n": 1}, N > 1), int)
     typed.upsert({"id": 1})  # type: ignore[arg-type]

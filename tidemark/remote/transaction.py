@@ -23,7 +23,8 @@ from tidemark.engine.base.errors import (
     TransactionEnded,
     WrongThread,
 )
-from tidemark.engine.rows.column_input import to_columns
+from tidemark.engine.rows.column_input import Batch, to_columns
+from tidemark.engine.rows.column_values import conform
 from tidemark.remote.executor import FINAL_OUTCOME, OPEN
 from tidemark.remote.keys import with_sent_keys
 from tidemark.remote.scan import RemoteScan
@@ -47,6 +48,15 @@ def batched(method: Callable[Concatenate[Any, P], R]) -> Callable[Concatenate[An
         return result
 
     return call
+
+
+def _check_types(batch: Batch, definition: TableDefinition) -> None:
+    """Refuse lists and structs, which cannot be sent, as the store would. Raises: TypeMismatch, NoSuchColumn."""
+    import pyarrow as pa
+
+    for name, array in zip(batch.columns.schema.names, batch.columns.columns, strict=True):
+        if pa.types.is_nested(array.type):
+            conform(array, definition.found(name)[1], definition.name, batch.first_row)
 
 
 @has_calls_of("remote transaction")
@@ -237,8 +247,10 @@ class RemoteTransaction(TransactionReads[RemoteScan]):
         """Send the rows batch by batch; return the sum of the results. If a batch fails, all batches are undone."""
         total = done = 0
         fill_in = method in ("insert_many", "write_many")  # what is left out has its default
+        definition = self._definition(table)
         with self.savepoint():
-            for batch in to_columns(data, self._definition(table), fill_in=fill_in):
+            for batch in to_columns(data, definition, fill_in=fill_in):
+                _check_types(batch, definition)
                 columns = batch.columns.select(
                     [name for name in batch.columns.schema.names if name not in batch.filled]
                 )
