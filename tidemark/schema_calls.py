@@ -130,7 +130,8 @@ class SchemaCalls:
         """
         self._store.failure.check()
         found = self._store.tables.named(table)
-        with system_tables.one_transaction(self._store) as txn:
+        waits = self._store.resources.waits_for_disk
+        with system_tables.one_transaction(self._store, waits_for_disk=waits) as txn:
             delete_all(txn, found)
 
     # --- columns and names -----------------------------------------------------------------------

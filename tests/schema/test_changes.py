@@ -488,6 +488,14 @@ def test_a_crash_leaves_all_rows_of_a_truncated_table_or_none(columns: Any) -> N
     assert left[0] == rows and left[-1] == [] and all(each in (rows, []) for each in left)
 
 
+def test_truncate_is_durable_on_return() -> None:
+    files = MemoryFiles()
+    db = open_memory(files, durability="commit")
+    made(db, PLAIN)
+    db.truncate("t")
+    assert all_rows(open_memory(files.crash(random.Random(1), "drop"))) == []
+
+
 def test_truncate_is_a_deletion_of_each_row_to_readers_of_changes(tmp_path: Path) -> None:
     with tm.open(tmp_path / "store", server_id=1, log_bin="binlog", **OPTIONS) as db:
         made(db, PLAIN, 3)
