@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from tidemark.engine.programs.interpreter import Program as Program
     from tidemark.engine.rows.row import Row as Row
     from tidemark.engine.schema.column import Column as Column
-    from tidemark.engine.schema.computed import Computed as Computed
     from tidemark.engine.schema.computed import autoincrement as autoincrement
     from tidemark.engine.schema.computed import now as now
     from tidemark.engine.schema.computed import uuid7 as uuid7
@@ -119,7 +118,7 @@ _HOMES = {
     "tidemark.engine.programs.interpreter": "Assembler Program",
     "tidemark.engine.rows.row": "Row",
     "tidemark.engine.schema.column": "Column",
-    "tidemark.engine.schema.computed": "Computed autoincrement now uuid7",
+    "tidemark.engine.schema.computed": "autoincrement now uuid7",
     "tidemark.engine.schema.partition": (
         "HashPartition KeyPartition LinearHash ListPartition MAXVALUE Partition RangePartition"
     ),

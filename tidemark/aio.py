@@ -824,7 +824,15 @@ class Database(_Calls):
         return self["mysql.ndb_replication"]
 
     def sequence(self, name: str) -> Sequence:
-        """Return a sequence; see `tm.Database.sequence`, whose errors its calls raise."""
+        """Return a sequence; see `tm.Database.sequence`, whose errors its calls raise.
+
+        Examples:
+            >>> async def main():
+            ...     async with tm.aio.open("shop", redo_log="16 MiB") as db:
+            ...         return await db.sequence("invoice").next()
+            >>> asyncio.run(main())
+            1
+        """
         return Sequence(self._executor, lambda: self._store.sequence(name), name)
 
     def transaction(self, *, isolation: Isolation = READ_COMMITTED) -> Transaction:

@@ -18,6 +18,8 @@ class Sequence:
     is given twice, and of two calls in one thread the later one gets greater numbers. Numbers are not given back: a
     transaction that is rolled back, a crash or another primary leaves a gap.
 
+    Raises: InvalidName for a name that a table could not have; its calls raise as `take` says.
+
     Examples:
         >>> invoice = db.sequence("invoice")
         >>> invoice.next(), invoice.next(), list(invoice.take(3))

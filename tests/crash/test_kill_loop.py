@@ -14,6 +14,7 @@ from tidemark.recovery.crash_harness.program import Ledger, Violation
 
 BANK = "tests.crash.programs.bank"
 HISTORY = "tests.crash.programs.history"
+NUMBERS = "tests.crash.programs.numbers_history"
 
 
 def test_kills_of_one_store_lose_nothing(tmp_path: Path) -> None:
@@ -36,6 +37,14 @@ def test_kills_between_durable_calls_of_one_row_lose_nothing(tmp_path: Path) -> 
     path = str(tmp_path / "store")
     verify = "tidemark.recovery.crash_harness.program:whole_state"
     report = kill_loop(f"{HISTORY}:durable_single_work", verify, path, kills=3, seed=5, life_ms_max=200, lines_max=60)
+    assert report.kills == 3
+    assert report.acknowledged >= report.awaited > 10
+
+
+def test_kills_of_a_store_that_gives_numbers_give_none_twice(tmp_path: Path) -> None:
+    path = str(tmp_path / "store")
+    work, verify = f"{NUMBERS}:endless_work", f"{NUMBERS}:verify"
+    report = kill_loop(work, verify, path, kills=3, seed=5, life_ms_max=200, lines_max=60)
     assert report.kills == 3
     assert report.acknowledged >= report.awaited > 10
 

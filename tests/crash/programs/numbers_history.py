@@ -21,13 +21,13 @@ STEPS = 40
 COLUMNS = [tm.Column("id", tm.Int64, default=tm.autoincrement), tm.Column("note", tm.VarChar(20), nullable=True)]
 
 
-def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+def work(open_store: OpenStore, seed: int, ledger: Ledger, steps: int = STEPS) -> None:
     """The program, for crash states."""
     rng = random.Random(seed)
     db: Any = open_store()
     if TABLE not in db:
         db.create_table(TABLE, COLUMNS, "id", tm.HashPartition(2))
-    for step in range(STEPS):
+    for step in range(steps):
         if step % 13 == 7:
             db.checkpoint()
         elif step % 17 == 11:
@@ -36,6 +36,11 @@ def work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
         else:
             _step(db, rng, ledger)
     db.close()
+
+
+def endless_work(open_store: OpenStore, seed: int, ledger: Ledger) -> None:
+    """The program, until it is killed."""
+    work(open_store, seed, ledger, 1 << 40)
 
 
 def _step(db: Any, rng: random.Random, ledger: Ledger) -> None:
@@ -48,8 +53,9 @@ def _step(db: Any, rng: random.Random, ledger: Ledger) -> None:
         for number in sorted({row.id for row in table} - before):
             ledger.acknowledge(f"row {number}")
     elif draw < 0.6:
-        seen = [int(line.split()[1]) for line in ledger.acknowledged if line.startswith("row")]
-        number = max(seen, default=0) + rng.choice((1, 5, 250))
+        number = table.insert({"note": "before it"})
+        ledger.acknowledge(f"row {number}")
+        number += rng.choice((1, 5, 250))
         ledger.acknowledge(f"row {table.insert((number, 'own'))}")
     elif draw < 0.75:
         txn = db.transaction()
