@@ -60,8 +60,9 @@ def open(
         path: A directory, or a `Locator`.
         through: Restart through this epoch and discard everything after it.
         read_only: Attach to the last local checkpoint, whether or not another process has the store open. No lock is
-            taken and no byte is written; changes after that checkpoint are not shown. Only the option `data_memory` has
-            a meaning then. None: as the `Locator` says, otherwise False.
+            taken and no byte is written; changes after that checkpoint are not shown. Before the first one, show what
+            the log holds. Only the option `data_memory` has a meaning then. None: as the `Locator` says, otherwise
+            False.
         progress: Called with (done, in all, unit) by one thread at a time: the rows of the local checkpoint while they
             are loaded, the "bytes of log" every 16 MiB while the log is read, and the indexes as they are built. An
             exception it raises ends the opening.
