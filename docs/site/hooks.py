@@ -96,12 +96,12 @@ TOP_PAGES = {
 }
 # How much a hit counts in the search, by the beginning of a page's path; a page in none of them counts 1.
 BOOSTS = {
-    "expected.md": 4.0,
+    "expected.md": 6.0,
     "start/": 3.0,
     "backup.md": 3.0,
     "compatibility.md": 3.0,
     "guide.md": 2.0,
-    "tutorials/": 1.5,
+    "tutorials/": 0.5,
     "adr/": 0.02,
     "findings/": 0.02,
     "internals/": 0.05,

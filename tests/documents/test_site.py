@@ -59,3 +59,12 @@ def test_search_finds_the_page_that_answers_it_first(search: str) -> None:
 
 def test_weights_are_of_pages_that_exist() -> None:
     assert [start for start in BOOSTS if not (DOCS / start).exists()] == []
+
+
+def test_the_search_works_from_files_and_loads_nothing_from_elsewhere() -> None:
+    """Story: opened as a file the search waited for ever. Browsers start no Worker from files, and the plugin for that
+    takes its stand-in from another host, unless one is named.
+    """
+    settings = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8")
+    (named,) = re.findall(r"^ +- (site/iframe-worker\.js)\b", settings, re.MULTILINE)
+    assert re.search(r"^  - offline\b", settings, re.MULTILINE) and (DOCS / named).exists()
