@@ -23,7 +23,8 @@ LOOK_AHEAD_ROWS = 1_000  # of a table: its columns are as wide as these rows nee
 store_argument = click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 memory_option = click.option(
-    "--data-memory", default="1 GiB", show_default=True, help="Memory for the rows of a store that this command opens."
+    "--data-memory",
+    help="Memory for the rows of a store that this command opens.  [default: as it was opened last, or 1 GiB]",
 )
 read_only_option = click.option(
     "--read-only", is_flag=True, help="Read the last local checkpoint: without lock, restart or writes."
@@ -44,7 +45,8 @@ def one_line(function: Command) -> Command:
         try:
             function(*args, **keywords)
         except tm.Error as error:
-            raise click.ClickException(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+            text = " ".join(str(error).split()).replace('data_memory="', '--data-memory "')
+            raise click.ClickException(f"{type(error).__name__}: {text}") from error
 
     return guarded
 
@@ -113,7 +115,7 @@ def _engine_value(text: str) -> Any:
 
 def open_store(
     store: Path,
-    data_memory: str,
+    data_memory: str | None,
     background: bool = False,
     create: bool = False,
     options: Mapping[str, Any] | None = None,
@@ -123,12 +125,17 @@ def open_store(
     """
     if not create:
         check_exists(store)
-    given = {"create": create, "background": background, **(options or {})}
+    given = {"create": create, "background": background, **memory_of(data_memory), **(options or {})}
     with reported("restart") as progress:
-        return tm.open(store, progress=progress, data_memory=data_memory, read_only=False, **given)
+        return tm.open(store, progress=progress, read_only=False, **given)
 
 
-def open_for_reading(store: Path, data_memory: str, read_only: bool) -> tm.Database | tm.ReadOnlyDatabase:
+def memory_of(data_memory: str | None) -> dict[str, Any]:
+    """Return the option --data-memory as an option of `tm.open`, if it was given."""
+    return {} if data_memory is None else {"data_memory": data_memory}
+
+
+def open_for_reading(store: Path, data_memory: str | None, read_only: bool) -> tm.Database | tm.ReadOnlyDatabase:
     """Open an existing store. If another process has it open, or with `read_only`, open its last local checkpoint and
     say so on standard error.
 
@@ -142,7 +149,7 @@ def open_for_reading(store: Path, data_memory: str, read_only: bool) -> tm.Datab
         return attach_locked(store, data_memory, locked)
 
 
-def attach_locked(store: Path, data_memory: str, locked: tm.Locked) -> tm.ReadOnlyDatabase:
+def attach_locked(store: Path, data_memory: str | None, locked: tm.Locked) -> tm.ReadOnlyDatabase:
     """Open the last local checkpoint of a store that another process has open. Raises: Locked if there is none yet."""
     pid = locked.evidence.get("pid")
     holder = f"process {pid} has the store open" if pid else "another process has the store open"
@@ -152,10 +159,10 @@ def attach_locked(store: Path, data_memory: str, locked: tm.Locked) -> tm.ReadOn
         raise tm.Locked(f"{holder}; {missing.message}", pid=pid) from missing
 
 
-def attach(store: Path, data_memory: str, why: str) -> tm.ReadOnlyDatabase:
+def attach(store: Path, data_memory: str | None, why: str) -> tm.ReadOnlyDatabase:
     """Open the last local checkpoint of a store, and name it on standard error."""
     with reported("restart") as progress:
-        db = tm.open(store, read_only=True, progress=progress, data_memory=data_memory)
+        db = tm.open(store, read_only=True, progress=progress, **memory_of(data_memory))
     number = db.status()["lcp"]["id"]
     shown = f"the state at the end of epoch {epoch_text(db.epoch)}"
     click.echo(f"note: {why}; local checkpoint {number} is shown, {shown}", err=True)

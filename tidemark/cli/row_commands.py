@@ -59,7 +59,7 @@ def scan(
     gci64: bool,
     author: bool,
     read_only: bool,
-    data_memory: str,
+    data_memory: str | None,
     as_json: bool,
 ) -> None:
     """Print the rows of a table, as a table or as JSON lines.
@@ -87,7 +87,7 @@ def scan(
 @click.option("--columns", help="Comma-separated names.")
 @reads_store
 def dump(
-    store: Path, table: str, file: Path, columns: str | None, read_only: bool, data_memory: str, as_json: bool
+    store: Path, table: str, file: Path, columns: str | None, read_only: bool, data_memory: str | None, as_json: bool
 ) -> None:
     """Write a table to FILE (.csv, .parquet or .arrow), or to standard output as CSV.
 
@@ -152,7 +152,7 @@ def load(
     key: str | None,
     disk: tuple[str, ...],
     sweep: str | None,
-    data_memory: str,
+    data_memory: str | None,
     as_json: bool,
 ) -> None:
     """Load rows of FILEs, in CSV, Parquet or Arrow, into TABLE, one transaction per batch of rows.
@@ -199,7 +199,7 @@ def load(
     )
 
 
-def _sweep(store: Path, directory: str, data_memory: str, as_json: bool) -> None:
+def _sweep(store: Path, directory: str, data_memory: str | None, as_json: bool) -> None:
     from tidemark.recovery.places.names import shown_place
 
     with open_store(store, data_memory, background=False) as db:
