@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from tidemark.engine.access.scan_batch import EPOCH as EPOCH
     from tidemark.engine.access.scan_batch import FRAGMENT as FRAGMENT
     from tidemark.engine.access.scan_batch import ROWID as ROWID
+    from tidemark.engine.base.options import MemoryWarning as MemoryWarning
     from tidemark.engine.base.options import Options as Options
     from tidemark.engine.files.private_files import read_secret as read_secret
     from tidemark.engine.jit.warm_up import warmup as warmup
@@ -111,7 +112,7 @@ _HOMES = {
     "tidemark.comparison": "diff repair",
     "tidemark.database": "Database",
     "tidemark.engine.access.scan_batch": "AUTHOR EPOCH FRAGMENT ROWID",
-    "tidemark.engine.base.options": "Options",
+    "tidemark.engine.base.options": "MemoryWarning Options",
     "tidemark.engine.files.private_files": "read_secret",
     "tidemark.engine.jit.warm_up": "warmup",
     "tidemark.engine.programs.expressions": "Expression col",

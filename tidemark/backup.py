@@ -23,6 +23,7 @@ from tidemark.recovery.backup.segments import Until
 from tidemark.recovery.backup.verify import verify as verify_files
 from tidemark.recovery.backup.workers import Workers
 from tidemark.recovery.places.storage import at_place, full_disk_named
+from tidemark.recovery.system_restart.kept_options import keep_options
 from tidemark.recovery.system_restart.load import PARTS
 from tidemark.replication.injector.binlog_restore import RestoreBinlog
 from tidemark.replication.settings.options import OpenKeywords, split_keywords
@@ -148,7 +149,7 @@ def restore(
         binlog: The folder of the binlog of the store that was backed up, or the directory of that store. Its epochs
             after the end of the archive are applied one by one. docs/backup.md, section 6, lists what a binlog lacks.
         progress: Called with (done, total, unit).
-        options: As for `open`. Sizes of the logs are those of the new store.
+        options: As for `open`. The new store keeps them.
 
     Returns:
         A report with `epoch`, `server_id` and `notes`.
@@ -214,7 +215,9 @@ def restore(
         ends.callback(restoring.abandon)
         workers.advance = restoring.advance
         with workers, full_disk_named(files.directory):
-            return asdict(restoring.run())
+            report = asdict(restoring.run())
+        keep_options(files, parsed, options)
+        return report
 
 
 def check_target(path: str | os.PathLike[str]) -> None:

@@ -42,7 +42,7 @@ def is_store(path: str) -> bool:
 
 
 @contextmanager
-def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
+def opened_side(copy: Copy, data_memory: Size | None = None) -> Iterator[Side]:
     """Yield one side of a comparison, released at the end of the block.
 
     Raises: FileMissing, Damaged, Incompatible, LimitExceeded, StoreFailed, Rejected for an invalid copy.
@@ -54,7 +54,8 @@ def opened_side(copy: Copy, data_memory: Size = "1 GiB") -> Iterator[Side]:
         if isinstance(copy, (str, os.PathLike)) and number is None:
             path = canonical_place(copy)
             if path.startswith("/") and is_store(path):
-                copy = stack.enter_context(opening.open(path, read_only=True, data_memory=data_memory))
+                options: Any = {} if data_memory is None else {"data_memory": data_memory}
+                copy = stack.enter_context(opening.open(path, read_only=True, **options))
         if isinstance(copy, Side):
             yield copy
         elif isinstance(copy, Database):
@@ -92,14 +93,14 @@ def diff(
     *,
     limit: int | None = LIMIT,
     by: Literal["key", "rowid"] | None = None,
-    data_memory: Size = "1 GiB",
+    data_memory: Size | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Compare the rows of two copies, each as at the end of one epoch, while writers continue.
 
     A copy is an open store (a snapshot is taken), a `Snapshot`, a path, or `(place, number)` for a backup of a place. A
-    path leads to a store, whose last local checkpoint is read into `data_memory`, or to a place of backups, which is
-    read from its files.
+    path leads to a store, whose last local checkpoint is read into `data_memory` (None: as the store was opened last),
+    or to a place of backups, which is read from its files.
 
     Args:
         tables: Names of tables; None: all except system tables.
@@ -143,7 +144,7 @@ def repair(
     *,
     batch_rows: int = BATCH_ROWS,
     by: Literal["key", "rowid"] | None = None,
-    data_memory: Size = "1 GiB",
+    data_memory: Size | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Any]:
     """Make the rows of one copy equal to those of the copy that `side` names. The repaired copy must be an open

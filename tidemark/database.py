@@ -21,10 +21,10 @@ from tidemark.control_socket import ControlSocket, serve
 from tidemark.derived import passed
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import SchemaInvalid, StoreClosed
-from tidemark.engine.base.options import Options
+from tidemark.engine.base.options import Options, warn_of_size
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import call_owner
-from tidemark.engine.files.directory import PosixFiles
+from tidemark.engine.files.directory import PosixFiles, machine_bytes
 from tidemark.engine.schema.catalog import Catalog
 from tidemark.engine.store.outcome import find_outcome
 from tidemark.engine.store.sequences import SEQUENCES
@@ -32,6 +32,7 @@ from tidemark.handles import TableHandle
 from tidemark.load_calls import LoadCalls
 from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint, Progress
+from tidemark.recovery.system_restart.kept_options import keep_options, kept_options
 from tidemark.recovery.system_restart.place import check_exists, check_place
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import Sysfile
@@ -927,13 +928,20 @@ def open_database(
     Raises: Locked (another process has it open), Damaged, Incompatible, SchemaInvalid for options, FileMissing with
     create=False.
     """
-    parsed, replication = split_keywords(options)
-    files = PosixFiles(path, create=parsed.create)
+    files = PosixFiles(path, create=split_keywords(options)[0].create)
     try:
-        return Database(files, parsed, SystemClock(), files.directory, through, progress, replication)
+        parsed, replication = split_keywords({**kept_options(files), **options})
+        warn_of_size(parsed, machine_bytes(), 4)
+        db = Database(files, parsed, SystemClock(), files.directory, through, progress, replication)
     except BaseException:
         files.close_all()  # the lock may belong to another process; a second close does nothing
         raise
+    try:
+        keep_options(files, parsed, options)
+    except BaseException:
+        db.close()
+        raise
+    return db
 
 
 def check_store(
@@ -944,9 +952,10 @@ def check_store(
     Every file is read, and the store is recovered in memory. Apart from the lock, no byte is written. Raises: Locked,
     FileMissing if there is no store.
     """
-    parsed = split_keywords(options)[0]
+    split_keywords(options)
     with PosixFiles(path) as files:
         check_exists(files)
+        parsed = split_keywords({**kept_options(files), **options})[0]
 
         def catalog_of(sysfile: Sysfile) -> Catalog:
             return Catalog(files, files.directory, sysfile.store, sysfile.incarnation)

@@ -14,6 +14,7 @@ from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.base.out_of_memory import types_memory_error
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.read_only import ReadOnlyDatabase
+from tidemark.recovery.system_restart.kept_options import kept_options
 from tidemark.replication.settings.options import OpenKeywords, split_keywords
 from tidemark.shared_calls import Locator
 
@@ -67,7 +68,8 @@ def open(
             are loaded, the "bytes of log" every 16 MiB while the log is read, and the indexes as they are built. An
             exception it raises ends the opening.
         options: Those of `tidemark.Options`, and the replication options of a store, which docs/replication.md lists.
-            With `server_id` and `log_bin` the store logs its changes in MySQL's format.
+            What `Options` says to last is kept in the store, and the next opening has it if it names no other. With
+            `server_id` and `log_bin` the store logs its changes in MySQL's format.
 
     Returns:
         A `Database`, or a `ReadOnlyDatabase` with `read_only`.
@@ -105,11 +107,13 @@ def open(
         if db.parts.control is not None:
             db.parts.control.read = partial(_serve_reads, weakref.ref(db))
         return db
-    parsed = split_keywords(options)[0]
+    split_keywords(options)
     for name in (*options, *(["through"] if through is not None else [])):
         if name not in READ_ONLY_OPTIONS:
             raise SchemaInvalid(f"option {name} has no meaning with read_only=True; leave it out", option=name)
     files = PosixFiles(path)
+    kept = {name: value for name, value in kept_options(files).items() if name in READ_ONLY_OPTIONS}
+    parsed = split_keywords({**kept, **options})[0]
     return ReadOnlyDatabase(files, parsed, SystemClock(), files.directory, progress)
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken, LimitExceeded, MemoryExhausted, SnapshotClosed, SnapshotTooOld
 from tidemark.engine.base.limits import SNAPSHOTS_OPEN_MAX
+from tidemark.engine.base.options import larger
 from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.schema.names import no_such_table, qualified_name
@@ -146,7 +147,8 @@ class Snapshot(View):
             )
         return SnapshotTooOld(
             f"the snapshot of epoch {self.epoch} was dropped: the rows changed since do not fit into snapshot_memory;"
-            " open another snapshot, or open the store with a larger snapshot_memory",
+            " open another snapshot, or open the store with a larger snapshot_memory"
+            f" ({larger('snapshot_memory', self.store.options.snapshot_memory_bytes)})",
             epoch=self.epoch,
         )
 

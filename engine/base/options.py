@@ -2,7 +2,8 @@
 
 An `Options` that exists is valid: a bad value raises SchemaInvalid before anything is opened. Sizes are given as bytes
 or as text with a binary unit (`"64 MiB"`) and read back as `..._bytes`. An option is here only if the store acts on it.
-Nothing here is written to disk; the values a store was created with are in its control files.
+A store keeps those that last (`LASTING`) from one opening to the next (recovery/system_restart/kept_options.py), and
+the size of its log in its sysfile.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, TypedDict
@@ -30,12 +32,28 @@ _SIZE_BYTES_MAX = 1 << 46
 # Copies of rows are kept in slabs of this size; less than one slab has no room for a row of the largest size.
 _LCP_MEMORY_BYTES_MIN = 1 << 20
 _TRANSACTION_MEMORY_BYTES_MIN = 64 << 10
+# By default the old rows of an update of all rows fit if the rows fill a fifth of `data_memory`.
+_SNAPSHOT_MEMORY_BYTES = 64 << 20
+_SNAPSHOT_SHARE = 4
 # Each interval with commits writes a file.
 _ARCHIVE_INTERVAL_MS_MIN = 100
 _MILLISECONDS_MAX = 24 * 3_600 * 1_000
 _STEP_MAX = 65_535  # as of auto_increment_increment
 # The log reaches back to the older of two local checkpoints while a third is written: three shares must fit.
 _LOG_SHARE_MAX = 0.3
+
+
+# Options that a store keeps from its last opening: those about its rows and files. The others are about the process
+# that has it open.
+LASTING = (
+    *("data_memory", "page_buffer", "page_flush_rate", "checkpoint_memory", "durability", "epoch_interval_ms"),
+    *("gcp_interval_ms", "transaction_memory", "transaction_limit", "checkpoint_interval_ms", "checkpoint_log_share"),
+    *("undo_log", "undo_filter", "snapshot_memory", "delete_log"),
+)
+
+
+class MemoryWarning(UserWarning):
+    """The memory that a store may use is more than the machine has."""
 
 
 class OptionKeywords(TypedDict, total=False):
@@ -59,7 +77,7 @@ class OptionKeywords(TypedDict, total=False):
     checkpoint_log_share: float
     undo_log: Size
     undo_filter: bool
-    snapshot_memory: Size
+    snapshot_memory: Size | None
     delete_log: Size
     archive: ArchivePlace
     archive_interval_ms: int
@@ -74,9 +92,14 @@ class Options:
     """How to open a store. Sizes are bytes or text such as "64 MiB" (B, KiB, MiB, GiB, TiB), read back in bytes as
     `..._bytes`.
 
+    A store keeps the options of its last opening that are about its rows and files, and has them again where an opening
+    names no other: all but `redo_log` (the store's from its creation), `create`, `background`, `lock_timeout_ms`,
+    `idle_transaction_ms`, `archive`, `archive_interval_ms`, `slow_operation_ms` and `tracer`.
+
     Args:
-        data_memory: Memory for rows and indexes, reserved at once and used as it fills. In addition, open transactions
-            use 64 bytes for each row they have changed or locked.
+        data_memory: Memory for rows and indexes, whose addresses are reserved at once; it is used as it fills. More
+            than the machine has gives a MemoryWarning. In addition, open transactions use 64 bytes for each row they
+            have changed or locked.
         redo_log: Size of the REDO log on disk of a new store; an existing store keeps its size.
         page_buffer: Memory for pages of disk columns, for each page size in use, including pages on their way to the
             disk.
@@ -101,8 +124,8 @@ class Options:
         undo_log: Size of the UNDO log on disk, created with the first tablespace; an existing one keeps its size.
         undo_filter: Leave records out of the UNDO log that no restart to the end of the log can need, because the REDO
             log has the change; if False, a restart through an epoch can go back as far as the kept local checkpoints.
-        snapshot_memory: Bound on old rows kept for open snapshots; past it the oldest snapshot is dropped
-            (SnapshotTooOld).
+        snapshot_memory: Bound on old rows kept for open snapshots, used as they are kept; past it the oldest snapshot
+            is dropped (SnapshotTooOld). None: a quarter of `data_memory`, and at least 64 MiB.
         delete_log: Memory for a log of deleted rows, with which a node rejoins its group without copying all rows; past
             it the oldest entries are dropped; 0 keeps none.
         archive: A path or URI to which the log is archived from the opening on; None: no archive until
@@ -142,7 +165,7 @@ class Options:
     checkpoint_log_share: float = 0.25
     undo_log: Size = "128 MiB"
     undo_filter: bool = True
-    snapshot_memory: Size = "64 MiB"
+    snapshot_memory: Size | None = None
     delete_log: Size = 0
     archive: ArchivePlace = None
     archive_interval_ms: int = 5_000
@@ -172,7 +195,11 @@ class Options:
         self._set_size("transaction_memory", _TRANSACTION_MEMORY_BYTES_MIN)
         self._set_size("transaction_limit", _TRANSACTION_MEMORY_BYTES_MIN)
         self._set_size("undo_log", limits.UNDO_LOG_BYTES_MIN)
-        self._set_size("snapshot_memory", limits.SNAPSHOT_MEMORY_BYTES_MIN)
+        if self.snapshot_memory is None:
+            derived = max(_SNAPSHOT_MEMORY_BYTES, self.data_memory_bytes // _SNAPSHOT_SHARE)
+            object.__setattr__(self, "snapshot_memory_bytes", derived)
+        else:
+            self._set_size("snapshot_memory", limits.SNAPSHOT_MEMORY_BYTES_MIN)
         has_delete_log = parse_size("delete_log", self.delete_log) != 0
         self._set_size("delete_log", limits.DELETE_LOG_BYTES_MIN if has_delete_log else 0)
         for name in ("create", "background", "undo_filter"):
@@ -258,6 +285,23 @@ def no_such_option(name: object, known: Collection[str]) -> SchemaInvalid:
     near = difflib.get_close_matches(str(name), known, n=1, cutoff=0.5)
     advice = f"did you mean {near[0]}?" if near else f"the options are {', '.join(known)}"
     return SchemaInvalid(f"there is no option {name!r}; {advice}", option=name)
+
+
+def warn_of_size(options: Options, memory_bytes: int, stacklevel: int) -> None:
+    """Warn of a data_memory that is more than the memory of the machine; 0: that is unknown."""
+    if 0 < memory_bytes < options.data_memory_bytes:
+        warnings.warn(
+            f"data_memory is {options.data_memory_bytes:,} bytes ({options.data_memory}), and the machine has"
+            f" {memory_bytes:,} bytes of memory: as rows fill it, the system ends the process or swaps; give less, or"
+            " put columns on disk",
+            MemoryWarning,
+            stacklevel=stacklevel + 1,
+        )
+
+
+def larger(name: str, size_bytes: int) -> str:
+    """Return, for a message, what an option is and a larger value to give."""
+    return f'{name} is {format_size(size_bytes)}; {name}="{format_size(2 * size_bytes)}" has twice the room'
 
 
 def parse_size(name: str, value: object) -> int:

@@ -35,6 +35,7 @@ from tidemark.engine.disk.extents_kernels import (
     restore_extent,
     setup_tablespace,
 )
+from tidemark.engine.memory.arena import memory_full
 from tidemark.engine.memory.arena_layout import BLOCK_WORDS, OK, ST_MORE
 
 if TYPE_CHECKING:
@@ -446,4 +447,4 @@ class Space:
             pass
 
     def _memory_error(self) -> MemoryExhausted:
-        return MemoryExhausted("data_memory has no room for the extents of a tablespace; enlarge data_memory")
+        return memory_full(self.mem, "the extents of a tablespace")

@@ -664,6 +664,14 @@ def sync_seconds(place: str, clock: Clock) -> float:
         os.close(descriptor)
 
 
+def machine_bytes() -> int:
+    """Return the bytes of memory that the machine has; 0 if the system does not tell."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (OSError, ValueError):
+        return 0
+
+
 def real_path(path: str) -> str:
     """Return an absolute path without symbolic links."""
     return os.path.realpath(path)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
+from tidemark.engine.base.errors import InvariantBroken
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.tree_build_kernels import (
     collect_keys,
@@ -24,7 +24,7 @@ from tidemark.engine.index.tree_reservation_kernels import tree_release, tree_re
 from tidemark.engine.index.tree_scans_kernels import tree_estimate
 from tidemark.engine.index.tree_setup_kernels import drop_tree, make_tree
 from tidemark.engine.index.unique_setup_kernels import drop_unique
-from tidemark.engine.memory.arena import next_handle
+from tidemark.engine.memory.arena import memory_full, next_handle
 from tidemark.engine.memory.arena_layout import F_ROWS, OK, S_POOL, ST_MORE
 from tidemark.engine.memory.handles_kernels import descriptor_word, descriptor_words, withdraw
 
@@ -109,7 +109,7 @@ class ArenaIndex:
 
     def _made(self, handle: int) -> None:
         if handle == 0:
-            raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
+            raise memory_full(self.mem, "another index")
         self.handle = handle
 
     def _collected(self, kernel: Callable[..., int], fragment: int, width: int, parts: int) -> tuple[Words, Words]:
@@ -179,10 +179,8 @@ class OrderedIndex(ArenaIndex):
             step = min(RESERVE_ENTRIES, entries - done)
             if tree_reserve(self.mem, self.handle, step) != OK:
                 self.release(done)
-                raise MemoryExhausted(
-                    f"data_memory has no room for {entries} more index {'entry' if entries == 1 else 'entries'};"
-                    " enlarge data_memory, or commit in parts"
-                )
+                what = f"{entries} more index {'entry' if entries == 1 else 'entries'}"
+                raise memory_full(self.mem, what, "commit in parts, or ")
             done += step
 
     def release(self, entries: int) -> None:
@@ -237,7 +235,7 @@ class OrderedIndex(ArenaIndex):
             stop = min(start + LOAD_ENTRIES, count)
             done = tree_load(self.mem, self.handle, run.words, run.stride, run.places, run.order, start, stop)
             if done < stop - start:
-                raise MemoryExhausted("data_memory has no room for an index; enlarge data_memory")
+                raise memory_full(self.mem, "an index")
         tree_load_finish(self.mem, self.handle)
 
     # --- counters and checks --------------------------------------------------------------------

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import MemoryExhausted
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.ordered import LOAD_ENTRIES, ArenaIndex, Fault, fault_in
 from tidemark.engine.index.unique_check_kernels import check_unique_entries, check_unique_rows, unique_counters
 from tidemark.engine.index.unique_setup_kernels import collect_unique, load_unique, make_unique, reserve_unique
+from tidemark.engine.memory.arena import memory_full
 from tidemark.engine.memory.arena_layout import OK, S_POOL, ST_MORE
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class UniqueHash(ArenaIndex):
             for start in range(0, len(tags), LOAD_ENTRIES):
                 stop = min(start + LOAD_ENTRIES, len(tags))
                 if load_unique(self.mem, self.handle, tags, places, start, stop) != OK:
-                    raise MemoryExhausted("data_memory has no room for an index; enlarge data_memory")
+                    raise memory_full(self.mem, "an index")
 
     # --- counters and checks --------------------------------------------------------------------
     def counters(self) -> dict[str, int]:

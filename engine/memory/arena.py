@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
+from tidemark.engine.base.options import larger
 from tidemark.engine.memory.arena_layout import (
     BLOCK_SHIFT,
     BLOCK_WORDS,
@@ -38,6 +39,7 @@ from tidemark.engine.memory.arena_layout import (
     S_COPY_LIMIT,
     S_FREE_CELLS,
     S_POOL,
+    S_POOL_TOP,
     TXN_WORDS,
 )
 from tidemark.engine.memory.handles_kernels import descriptor_word, set_descriptor_word, sum_words
@@ -78,6 +80,19 @@ def reserve(words: int, option: str, advice: int) -> mmap.mmap:
     with contextlib.suppress(OSError):  # the system may have no huge pages
         reserved.madvise(advice)
     return reserved
+
+
+def larger_memory(mem: Words) -> str:
+    """Return, for a message, the size of `data_memory` and a larger one to give."""
+    limit = max(int(mem[S_POOL + P_LIMIT]), int(mem[S_POOL_TOP + P_LIMIT]))  # the pool may be split
+    return larger("data_memory", (limit - (int(mem[S_CELL_LIMIT]) >> PAGE_SHIFT)) * PAGE_BYTES)
+
+
+def memory_full(mem: Words, what: str, advice: str = "") -> MemoryExhausted:
+    """Return the error for a call that found no memory for `what`. advice: what else helps, with the words after it."""
+    return MemoryExhausted(
+        f"data_memory has no room for {what}; {advice}open the store with a larger data_memory ({larger_memory(mem)})"
+    )
 
 
 class Reservation:
@@ -171,12 +186,12 @@ class Arena:
             return MemoryExhausted(
                 f"open transactions have changed or locked rows {operations} times, and there is no memory for more;"
                 " the transaction was rolled back; end others, make smaller ones, or open the store with a larger"
-                " data_memory",
+                f" data_memory ({larger_memory(self.mem)})",
                 table=table,
             )
         return MemoryExhausted(
             f"data_memory has no room for {what}; the transaction was rolled back; delete rows, drop tables, or"
-            " open the store with a larger data_memory",
+            f" open the store with a larger data_memory ({larger_memory(self.mem)})",
             table=table,
         )
 
@@ -188,7 +203,7 @@ class Arena:
             pass
         block = take_transaction_block(self.mem)
         if block == 0:
-            raise MemoryExhausted("data_memory has no room for another transaction; end others or enlarge data_memory")
+            raise memory_full(self.mem, "another transaction", "end others, or ")
         addresses = list(range(block, block + BLOCK_WORDS, TXN_WORDS))
         self.spare_descriptors.extend(addresses[1:])
         return addresses[0]

@@ -23,6 +23,7 @@ from tidemark.engine.log.redo_layout import GROUP_WORDS, KIND_MASK, TABLE_MASK, 
 from tidemark.engine.log.spool_files import Kept
 from tidemark.engine.log.spool_reader import SpoolReader, referred
 from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.memory.arena import memory_full
 from tidemark.engine.rows.ticks_kernels import begin_large, finish_large
 from tidemark.engine.sealed.sealed_layout import KIND_GROUP, is_sealed, store_of
 from tidemark.engine.sealed.version import check_version
@@ -298,7 +299,7 @@ class GroupRun:
         table = self.store.tables.by_id.get(int(words[at + 1]) & TABLE_MASK)
         name = "a table that does not exist here" if table is None else table.name
         if status in (a.ST_MEMORY, a.ST_PAGES):
-            text = f"data_memory has no room for a row of {name} that the primary has committed; enlarge data_memory"
+            text = memory_full(mem, f"a row of {name} that the primary has committed").message
         elif status == a.ST_DAMAGED:
             text = f"a page with disk columns of {name} is damaged; copy the store from the primary"
         else:

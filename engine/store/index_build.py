@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import IndexExists, InvariantBroken, LockTimeout, MemoryExhausted, NoSuchTable
+from tidemark.engine.base.errors import IndexExists, InvariantBroken, LockTimeout, NoSuchTable
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.lists_kernels import announce_index, withdraw_index
 from tidemark.engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
 from tidemark.engine.index.stored import drop_unlisted, kinds_of
 from tidemark.engine.index.tree_build_kernels import tree_add_rows
+from tidemark.engine.memory.arena import memory_full
 from tidemark.engine.memory.arena_layout import OK, ST_MORE, X_GENERATION
 from tidemark.engine.memory.handles_kernels import descriptor_word, set_descriptor_word
 from tidemark.engine.txn.transaction import end_abandoned
@@ -101,7 +102,7 @@ class IndexBuild:
                 self._parts.append(part)
                 table.announce(part)
                 if announce_index(resources.mem, table.handle, part.tree.handle) != OK:
-                    raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
+                    raise memory_full(resources.mem, "another index")
                 resources.index_generation += 1
             return table
 

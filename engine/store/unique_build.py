@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.access.statuses import duplicate
-from tidemark.engine.base.errors import DuplicateKey, LockTimeout, MemoryExhausted
+from tidemark.engine.base.errors import DuplicateKey, LockTimeout
 from tidemark.engine.index.ordered import SLICE_ENTRIES, SLICE_SLOTS
 from tidemark.engine.index.unique_setup_kernels import begin_unique, enforce_unique, walk_unique
+from tidemark.engine.memory.arena import memory_full
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_BUSY, ST_MEMORY, ST_MORE, ST_UNIQUE
 from tidemark.engine.store.index_build import NAMED_MAX, POLL_SECONDS, Filling
 
@@ -68,7 +69,7 @@ class HashFilling(Filling):
             if status == ST_UNIQUE:
                 raise self._violated(table, out)
             if status == ST_MEMORY:
-                raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
+                raise memory_full(store.mem, "another index")
             if status == ST_BUSY:
                 deadline = store.locks.deadline() if deadline is None else deadline
                 self._pause(table, deadline)

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import MemoryExhausted
-from tidemark.engine.memory.arena import NOTHING, next_handle
+from tidemark.engine.memory.arena import NOTHING, memory_full, next_handle
 from tidemark.engine.memory.arena_layout import ST_MORE
 from tidemark.engine.memory.handles_kernels import withdraw
 from tidemark.engine.schema.partitions_kernels import put_partition_words
@@ -29,7 +28,7 @@ def make_table(mem: Words, shape: list[int]) -> tuple[int, list[int]]:
     """
     table = int(kernels.make_table(mem, np.array(shape, dtype=np.int64)))
     if table == 0:
-        raise MemoryExhausted("data_memory has no room for another table; enlarge data_memory")
+        raise memory_full(mem, "another table")
     return table, fragments_of(mem, table)
 
 
@@ -44,7 +43,7 @@ def add_fragment(mem: Words, table: int, number: int) -> int:
     """Create a fragment that the table does not list yet; return its handle. Raises: MemoryExhausted."""
     fragment = kernels.add_fragment(mem, table, number)
     if fragment == 0:
-        raise MemoryExhausted("data_memory has no room for another partition; enlarge data_memory")
+        raise memory_full(mem, "another partition")
     return int(fragment)
 
 
@@ -54,7 +53,7 @@ def put_words(mem: Words, words: Words, start: int, makes_room: bool) -> int:
     """
     address = put_partition_words(mem, words, start, makes_room)
     if address == 0:
-        raise MemoryExhausted("data_memory has no room for the bounds of partitions; enlarge data_memory")
+        raise memory_full(mem, "the bounds of partitions")
     return int(address)
 
 

@@ -23,7 +23,7 @@ from tidemark.engine.index.lists_kernels import announce_index, publish_index, w
 from tidemark.engine.index.ordered import OrderedIndex
 from tidemark.engine.index.stored import AnyIndex, StoredIndex, StoredUnique
 from tidemark.engine.index.unique import UniqueHash
-from tidemark.engine.memory.arena import Arena
+from tidemark.engine.memory.arena import Arena, memory_full
 from tidemark.engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE, T_PARTITION
 from tidemark.engine.memory.handles_kernels import set_descriptor_word
 from tidemark.engine.rows.column_words import column_place
@@ -434,7 +434,7 @@ class Table:
         MemoryExhausted.
         """
         if announce_index(self.mem, self.handle, index.tree.handle) != OK:
-            raise MemoryExhausted("data_memory has no room for another index; enlarge data_memory")
+            raise memory_full(self.mem, "another index")
         indexes, uniques = self._including([index])
         self._share(indexes=indexes, uniques=uniques)
         self._follow_uniques()

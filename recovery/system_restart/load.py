@@ -24,6 +24,7 @@ from tidemark.engine.base.errors import (
     LimitExceeded,
     MemoryExhausted,
 )
+from tidemark.engine.base.options import format_size
 from tidemark.engine.memory.arena_layout import (
     ENTRY_SHAPE_WORDS,
     F_LCP_HAS_VAR,
@@ -320,9 +321,11 @@ def must_fit(what: str, held_bytes: int, options: Options) -> Iterator[None]:
     try:
         yield
     except PartsOutOfMemory as error:
+        # In memory, rows take up to half as much again as in the files.
+        would_do = max(2 * options.data_memory_bytes, -(-held_bytes * 3 // 2 // (1 << 20)) << 20)
         raise LimitExceeded(
-            f"{what} ({held_bytes} bytes) do not fit into data_memory ({options.data_memory_bytes} bytes); give a"
-            " larger data_memory",
+            f"{what} ({held_bytes} bytes) do not fit into data_memory ({options.data_memory_bytes} bytes); open it with"
+            f' data_memory="{format_size(would_do)}"',
             held_bytes=held_bytes,
             data_memory_bytes=options.data_memory_bytes,
         ) from error

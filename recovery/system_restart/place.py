@@ -21,6 +21,8 @@ from tidemark.engine.log.reader import holds_groups
 from tidemark.engine.log.spool_files import FOLDER as SPOOL_FOLDER
 from tidemark.engine.sealed.sealed_layout import KIND_SYSFILE
 from tidemark.recovery.local_checkpoint.data_file import FOLDER as LCP_FOLDER
+from tidemark.recovery.system_restart.kept_options import NAME as OPTIONS_NAME
+from tidemark.recovery.system_restart.kept_options import UNNAMED as OPTIONS_UNNAMED
 from tidemark.recovery.system_restart.sysfile import NAMES, RESTORING, has_sysfile, read_copy
 from tidemark.recovery.system_restart.sysfile_layout import SYSFILE_BYTES
 
@@ -41,7 +43,7 @@ FOLDERS = {
 # Everything a store keeps in its directory. `node` has the view of a node of a group.
 STORE_NAMES = frozenset(
     [
-        *(LOCK_NAME, *NAMES, RESTORING, DOUBLE_WRITE_NAME),
+        *(LOCK_NAME, *NAMES, RESTORING, DOUBLE_WRITE_NAME, OPTIONS_NAME, OPTIONS_UNNAMED),
         *FOLDERS,
         *("catalog", "catalog.seal", "control.sock", "binlog", "relay", "node"),
     ]

@@ -76,7 +76,7 @@ def test_info_of_an_open_store_names_its_process(store: Path, background: bool) 
         found = document("info", store)
         assert found["store"]["open_in_process"] == process.pid
         assert found["sizes_bytes"]["other"] == sum(
-            (store / name).stat().st_size for name in ("LOCK", "sysfile.0", "sysfile.1")
+            (store / name).stat().st_size for name in ("LOCK", "sysfile.0", "sysfile.1", "options.json")
         )
 
 

@@ -15,6 +15,7 @@ from tidemark.cli.output import (
     epoch_text,
     example,
     finding_lines,
+    memory_of,
     open_store,
     opens_store,
     print_result,
@@ -94,7 +95,7 @@ def backup() -> None:
 @click.option("--incremental", is_flag=True, help="Back up only what changed since the newest backup there.")
 @click.option("--no-verify", is_flag=True, help="Do not read back the files written.")
 @opens_store
-def make(store: Path, place: str, incremental: bool, no_verify: bool, data_memory: str, as_json: bool) -> None:
+def make(store: Path, place: str, incremental: bool, no_verify: bool, data_memory: str | None, as_json: bool) -> None:
     """Back up a store. If another process has it open, that process makes the backup, and its writers continue."""
     how = {"incremental": incremental, "verify": not no_verify}
     try:
@@ -205,6 +206,7 @@ def drill_place(place: str, scratch: Path, until: str | None, every: str | None,
     from tidemark.backup import drill, drills
 
     at = until_of(until)
+    how |= memory_of(how.pop("data_memory"))
     reports: Iterable[dict[str, Any]]
     if every is None:
         with reported("drill") as progress:
@@ -228,7 +230,7 @@ def seconds_of(text: str) -> float:
 @store_argument
 @_place
 @opens_store
-def archive(store: Path, place: str, data_memory: str, as_json: bool) -> None:
+def archive(store: Path, place: str, data_memory: str | None, as_json: bool) -> None:
     """Copy the log of closed epochs to a place of backups. A process that has the store open continues to archive until
     it closes the store.
     """
@@ -284,6 +286,7 @@ def restore(
     at = until_of(until)
     if path is not None and not is_plan:
         face.check_target(path)
+    how |= memory_of(how.pop("data_memory"))
     planned = face.plan(place, at, how["number"], processes=how["processes"], binlog=how["binlog"])
     if is_plan:
         print_result(planned, as_json, lambda: _plan_lines(planned))

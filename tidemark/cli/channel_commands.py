@@ -98,7 +98,7 @@ def serve(
     calls: str | None,
     metrics: str | None,
     given: tuple[str, ...],
-    data_memory: str,
+    data_memory: str | None,
     as_json: bool,
 ) -> None:
     """Open STORE and serve its binlog until SIGTERM or SIGINT. This process has the store open in the meantime.
@@ -159,7 +159,7 @@ def replicate(
     failover_after_ms: int,
     heartbeat_from: int,
     given: tuple[str, ...],
-    data_memory: str,
+    data_memory: str | None,
     as_json: bool,
     **mysql: Any,
 ) -> None:
@@ -205,7 +205,7 @@ def _replicate(
     store: Path,
     secret_file: Path | None,
     given: tuple[str, ...],
-    data_memory: str,
+    data_memory: str | None,
     wanted: dict[str, Any],
     sources: dict[str, Any],
 ) -> dict[str, Any]:

@@ -58,13 +58,26 @@ def doctor(directory: Path | None, given: tuple[str, ...], as_json: bool) -> Non
     from tidemark.engine.base.clock import SystemClock
     from tidemark.replication.settings.options import split_keywords
 
-    options = split_keywords({"data_memory": "1 GiB", **options_of(given)[0]})[0]
-    findings = list(examine(directory or Path("."), options, SystemClock(), is_named=directory is not None))
+    place = directory or Path(".")
+    options = split_keywords({**_kept(place), **options_of(given)[0]})[0]
+    findings = list(examine(place, options, SystemClock(), is_named=directory is not None))
     problems = sum(each.state == PROBLEM for each in findings)
     report = {"is_sound": not problems, "findings": [each._asdict() for each in findings]}
     print_verdict(
         report, as_json, lambda: [*map(_line, findings), counted(problems, "problem") if problems else "no problem"]
     )
+
+
+def _kept(place: Path) -> dict[str, Any]:
+    """Return the options that a store in a directory keeps."""
+    from tidemark.engine.files.directory import PosixFiles
+    from tidemark.recovery.system_restart.kept_options import kept_options
+
+    try:
+        with PosixFiles(place) as files:
+            return kept_options(files)
+    except tm.Error:  # `examine` tells what is wrong with the directory
+        return {}
 
 
 def _line(found: Finding) -> str:

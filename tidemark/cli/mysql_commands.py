@@ -54,7 +54,7 @@ def _password_of(path: Path) -> str:
         raise click.UsageError(f"the password in {path} is not UTF-8: {error.reason}") from error
 
 
-def replicate_mysql(url: str, directory: Path, data_memory: str, **given: Any) -> dict[str, Any]:
+def replicate_mysql(url: str, directory: Path, data_memory: str | None, **given: Any) -> dict[str, Any]:
     """Replicate from a server until stopped, or with `once` to the end of its binlog; return the last status.
 
     given: the options of `mysql_options`. Raises: click.UsageError, and as `Ingest.run`.

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, cast
 import click
 
 import tidemark as tm
-from tidemark.cli.output import example, opens_store, options_given, options_of, print_result, prints, to_json
+from tidemark.cli.output import (
+    example,
+    memory_of,
+    opens_store,
+    options_given,
+    options_of,
+    print_result,
+    prints,
+    to_json,
+)
 from tidemark.cli.running import (
     file_path,
     heartbeat_row_option,
@@ -174,7 +183,7 @@ def node(
     found_alone: bool,
     stay: bool,
     given: tuple[str, ...],
-    data_memory: str,
+    data_memory: str | None,
     as_json: bool,
     **more: Any,
 ) -> None:
@@ -194,7 +203,7 @@ def node(
     options, own = options_of(given)
     of_node = {name: more.pop(name) for name in _OF_NODE}
     channel = _channel(own, more, tls_cert, tls_key)
-    options = {"data_memory": data_memory, **options}
+    options = {**memory_of(data_memory), **options}
     split_keywords(options)  # refuses other names, which could be arguments of NodeGroup
     secret, tls = secret_of(secret_file), node_tls(tls_cert, tls_key, tls_ca)
     running = tm.NodeGroup(

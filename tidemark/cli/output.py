@@ -42,7 +42,8 @@ def table_argument(required: bool = True) -> Callable[[Command], Command]:
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 memory_option = click.option(
-    "--data-memory", default="1 GiB", show_default=True, help="Memory for the rows of a store that this command opens."
+    "--data-memory",
+    help="Memory for the rows of a store that this command opens.  [default: as it was opened last, or 1 GiB]",
 )
 lcp_option = click.option("--checkpoint", is_flag=True, help="Show the last local checkpoint, not what is there now.")
 
@@ -61,7 +62,8 @@ def one_line(function: Command) -> Command:
         try:
             function(*args, **keywords)
         except tm.Error as error:
-            raise click.ClickException(f"{type(error).__name__}: {' '.join(str(error).split())}") from error
+            text = " ".join(str(error).split()).replace('data_memory="', '--data-memory "')
+            raise click.ClickException(f"{type(error).__name__}: {text}") from error
 
     return guarded
 
@@ -130,7 +132,7 @@ def _engine_value(text: str) -> Any:
 
 def open_store(
     store: Path,
-    data_memory: str,
+    data_memory: str | None,
     background: bool = False,
     create: bool = False,
     options: Mapping[str, Any] | None = None,
@@ -140,13 +142,18 @@ def open_store(
     """
     if not create:
         check_exists(store)
-    given = {"create": create, "background": background, **(options or {})}
+    given = {"create": create, "background": background, **memory_of(data_memory), **(options or {})}
     with reported("restart") as progress:
-        return tm.open(store, progress=progress, data_memory=data_memory, read_only=False, **given)
+        return tm.open(store, progress=progress, read_only=False, **given)
+
+
+def memory_of(data_memory: str | None) -> dict[str, Any]:
+    """Return the option --data-memory as an option of `tm.open`, if it was given."""
+    return {} if data_memory is None else {"data_memory": data_memory}
 
 
 @contextmanager
-def open_for_reading(store: Path, data_memory: str, checkpoint: bool) -> Iterator[tuple[Any, Any]]:
+def open_for_reading(store: Path, data_memory: str | None, checkpoint: bool) -> Iterator[tuple[Any, Any]]:
     """Open an existing store as it is now: ask the process that has it open, or read its files, without changing them.
     With `checkpoint`, and if that process does not answer, open the last local checkpoint and say so on standard error.
 
@@ -172,17 +179,21 @@ def open_for_reading(store: Path, data_memory: str, checkpoint: bool) -> Iterato
         yield view, view
 
 
-def open_files(store: Path, data_memory: str) -> tm.ReadOnlyDatabase:
+def open_files(store: Path, data_memory: str | None) -> tm.ReadOnlyDatabase:
     """Read an existing store from its files, which do not change: all that they hold or, if another process has it
     open, its last local checkpoint, named on standard error.
 
     Raises: FileMissing if there is no store; Locked if another process has it, and it has disk columns and no local
     checkpoint yet; other errors of `tm.open`.
     """
+    from tidemark.engine.files.directory import PosixFiles
     from tidemark.read_only import open_closed
+    from tidemark.recovery.system_restart.kept_options import kept_options
     from tidemark.replication.settings.options import split_keywords
 
-    options = split_keywords({"data_memory": data_memory})[0]
+    with PosixFiles(store) as files:
+        kept = kept_options(files)
+    options = split_keywords({**kept, **memory_of(data_memory)})[0]
     try:
         with reported("restart") as progress:
             return open_closed(store, options, progress)
@@ -190,7 +201,7 @@ def open_files(store: Path, data_memory: str) -> tm.ReadOnlyDatabase:
         return attach_locked(store, data_memory, locked)
 
 
-def attach_locked(store: Path, data_memory: str, locked: tm.Locked) -> tm.ReadOnlyDatabase:
+def attach_locked(store: Path, data_memory: str | None, locked: tm.Locked) -> tm.ReadOnlyDatabase:
     """Open the last local checkpoint of a store that another process has open. Raises: Locked if there is none yet."""
     pid = locked.evidence.get("pid")
     holder = f"process {pid} has the store open" if pid else "another process has the store open"
@@ -200,10 +211,10 @@ def attach_locked(store: Path, data_memory: str, locked: tm.Locked) -> tm.ReadOn
         raise tm.Locked(f"{holder}; {missing.message}", pid=pid) from missing
 
 
-def attach(store: Path, data_memory: str, why: str) -> tm.ReadOnlyDatabase:
+def attach(store: Path, data_memory: str | None, why: str) -> tm.ReadOnlyDatabase:
     """Open the last local checkpoint of a store, and name it on standard error."""
     with reported("restart") as progress:
-        db = tm.open(store, read_only=True, progress=progress, data_memory=data_memory)
+        db = tm.open(store, read_only=True, progress=progress, **memory_of(data_memory))
     number = db.status()["lcp"]["id"]
     which = f"local checkpoint {number} is shown" if number else "it has no local checkpoint yet, and its log is shown"
     click.echo(f"note: {why}; {which}, the state at the end of epoch {epoch_text(db.epoch)}", err=True)

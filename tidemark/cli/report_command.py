@@ -20,7 +20,7 @@ _file = click.Path(path_type=Path, dir_okay=False)
 @click.option("-o", "--output", type=_file, help="Write a page (HTML) about the store to this file.")
 @click.option("--picture", type=_file, help="Draw the disk columns into this SVG or PNG file.")
 @opens_store
-def report(store: Path, output: Path | None, picture: Path | None, data_memory: str, as_json: bool) -> None:
+def report(store: Path, output: Path | None, picture: Path | None, data_memory: str | None, as_json: bool) -> None:
     """Show how full the pages of disk columns are: search matrix, pages by fill, map of extents.
 
     With -o a page of HTML about the whole store is written: last restart, memory, disk columns, log, epochs in flight,
@@ -47,7 +47,7 @@ def report(store: Path, output: Path | None, picture: Path | None, data_memory: 
     print_result(found, as_json, lines)
 
 
-def _figures(store: Path, data_memory: str) -> tuple[dict[str, Any], dict[str, Any], list[int] | None]:
+def _figures(store: Path, data_memory: str | None) -> tuple[dict[str, Any], dict[str, Any], list[int] | None]:
     """Return (space report, status with the last restart, source epochs of refused rows or None if not known)."""
     try:
         with open_store(store, data_memory) as db:

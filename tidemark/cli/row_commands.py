@@ -81,7 +81,7 @@ def scan(
     gci64: bool,
     author: bool,
     checkpoint: bool,
-    data_memory: str,
+    data_memory: str | None,
     as_json: bool,
 ) -> None:
     """Print the rows of a table, as a table or as JSON lines.
@@ -125,7 +125,7 @@ def dump(
     key: tuple[str, ...],
     limit: int | None,
     checkpoint: bool,
-    data_memory: str,
+    data_memory: str | None,
     as_json: bool,
 ) -> None:
     """Write a table to FILE (.csv, .parquet or .arrow), or to standard output as CSV. CONDITION is as for "tidemark
@@ -211,7 +211,7 @@ def load(
     tables: tuple[str, ...],
     on_error: str | None,
     sweep: str | None,
-    data_memory: str,
+    data_memory: str | None,
     as_json: bool,
 ) -> None:
     """Load rows of FILEs, in CSV, Parquet or Arrow, into TABLE, one transaction per batch of rows.
@@ -271,7 +271,7 @@ def load(
     )
 
 
-def _sweep(store: Path, directory: str, data_memory: str, as_json: bool) -> None:
+def _sweep(store: Path, directory: str, data_memory: str | None, as_json: bool) -> None:
     from tidemark.recovery.places.names import shown_place
 
     with open_store(store, data_memory, background=False) as db:

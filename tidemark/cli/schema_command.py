@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 @table_argument(required=False)
 @click.option("--system", is_flag=True, help="Include system tables.")
 @reads_store
-def schema(store: Path, table: str | None, system: bool, checkpoint: bool, data_memory: str, as_json: bool) -> None:
+def schema(
+    store: Path, table: str | None, system: bool, checkpoint: bool, data_memory: str | None, as_json: bool
+) -> None:
     """Show columns, primary key, indexes and partitions of all tables, or of TABLE."""
     with open_for_reading(store, data_memory, checkpoint) as (_, tables):
         names = tables.tables(system) if table is None else [table]

@@ -29,7 +29,7 @@ BATCH_ROWS = 1_000
 @click.argument("query")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @reads_store
-def sql(store: Path, query: str, as_csv: bool, checkpoint: bool, data_memory: str, as_json: bool) -> None:
+def sql(store: Path, query: str, as_csv: bool, checkpoint: bool, data_memory: str | None, as_json: bool) -> None:
     """Run one query of DuckDB over the tables of STORE, as a table, JSON lines or CSV. All tables are as at one
     instant.
 

@@ -13,7 +13,7 @@ SHOWN_ROWS = 20  # of those left out
 
 
 def load_tables(
-    store: Path, file: Path, tables: tuple[str, ...], on_error: str, data_memory: str, as_json: bool
+    store: Path, file: Path, tables: tuple[str, ...], on_error: str, data_memory: str | None, as_json: bool
 ) -> None:
     with (
         open_store(store, data_memory, background=True, create=True) as db,

@@ -14,6 +14,7 @@ from tidemark.cli.output import (
     attach,
     example,
     finding_lines,
+    memory_of,
     open_files,
     open_for_reading,
     open_store,
@@ -63,10 +64,15 @@ def ask_owner(store: Path, command: str, locked: tm.Locked, **arguments: Any) ->
 def init(directory: Path, given: tuple[str, ...], as_json: bool) -> None:
     """Make a store in DIR, which is missing or empty.
 
-    The sizes of the logs stay those of the store. Other options hold while a process has it open: they are checked
-    here, and each opening takes its own.
+    The store keeps its options: the size of the REDO log for good, the others until an opening names another value.
+    Options that hold only while a process has the store open are refused.
     """
+    from tidemark.recovery.system_restart.kept_options import check_lasting
+    from tidemark.replication.settings.options import split_keywords
+
     options = options_of(given)[0]
+    split_keywords(options)
+    check_lasting(options, ("redo_log",))
     if directory.is_dir():
         from tidemark.engine.files.directory import PosixFiles
         from tidemark.recovery.system_restart.place import has_store
@@ -94,6 +100,7 @@ def info(store: Path, as_json: bool) -> None:
 def _info(files: PosixFiles) -> dict[str, Any]:
     from tidemark.engine.sealed import FORMAT_FINGERPRINT
     from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
+    from tidemark.recovery.system_restart.kept_options import kept_options
     from tidemark.recovery.verification.log_listing import StoreListing
 
     listing = StoreListing(files)
@@ -111,6 +118,7 @@ def _info(files: PosixFiles) -> dict[str, Any]:
             "open_in_process": files.holder(),
         },
         "options": {
+            **kept_options(files),
             "redo_log": format_size(geometry.capacity_bytes),
             **({} if undo is None else {"undo_log": format_size(undo.capacity_bytes)}),
         },
@@ -211,7 +219,7 @@ def _table_rows(tables: Mapping[str, Mapping[str, Any]], system: bool) -> list[d
 @store_argument
 @click.option("--system", is_flag=True, help="Include system tables.")
 @reads_store
-def tables(store: Path, system: bool, checkpoint: bool, data_memory: str, as_json: bool) -> None:
+def tables(store: Path, system: bool, checkpoint: bool, data_memory: str | None, as_json: bool) -> None:
     """List the tables: id, type, state, logging, database, name, rows.
 
     If another process has the store open, it is asked. If it does not answer, they are those of its last local
@@ -222,7 +230,7 @@ def tables(store: Path, system: bool, checkpoint: bool, data_memory: str, as_jso
     print_result(found, as_json, lambda: table_lines([list(row.values()) for row in found], header))
 
 
-def _tables_of(store: Path, data_memory: str, checkpoint: bool) -> dict[str, Any]:
+def _tables_of(store: Path, data_memory: str | None, checkpoint: bool) -> dict[str, Any]:
     """Return the tables of a store, with their counters."""
     from tidemark.control_socket import NAME, ask
 
@@ -240,7 +248,7 @@ def _tables_of(store: Path, data_memory: str, checkpoint: bool) -> dict[str, Any
 @store_argument
 @table_argument()
 @reads_store
-def partitions(store: Path, table: str, checkpoint: bool, data_memory: str, as_json: bool) -> None:
+def partitions(store: Path, table: str, checkpoint: bool, data_memory: str | None, as_json: bool) -> None:
     """List the partitions of TABLE: name, fragment number, bound or values, rows.
 
     If another process has the store open, it is asked. If it does not answer, they are those of its last local
@@ -262,7 +270,7 @@ def _shown_bound(value: Any) -> Any:
 @click.command(epilog=example("tidemark status shop --json"))
 @store_argument
 @opens_store
-def status(store: Path, data_memory: str, as_json: bool) -> None:
+def status(store: Path, data_memory: str | None, as_json: bool) -> None:
     """Print the counters of the process that has the store open, or after restarting the store. Parts that are not in
     use, such as replication, are left out; --json prints every counter. A running node of a group first shows the group
     as it knows it: view, members, primary, lag, copies, channel.
@@ -334,7 +342,7 @@ def _status_of_node(store: Path) -> Any:
 @click.command(epilog=example("tidemark checkpoint shop"))
 @store_argument
 @opens_store
-def checkpoint(store: Path, data_memory: str, as_json: bool) -> None:
+def checkpoint(store: Path, data_memory: str | None, as_json: bool) -> None:
     """Make a local checkpoint. If another process has the store open, that process makes it."""
     try:
         with open_store(store, data_memory) as db, reported("local checkpoint") as progress:
@@ -386,7 +394,7 @@ def check(
     binlog: bool,
     given: tuple[str, ...],
     peer: tuple[Path, int] | None,
-    data_memory: str,
+    data_memory: str | None,
     as_json: bool,
 ) -> None:
     """Verify every file, and every row in memory. If another process has the store open, that process does it.
@@ -416,7 +424,7 @@ def check(
 
         try:
             with reported("check") as progress:
-                report = check_store(store, progress, data_memory=data_memory)
+                report = check_store(store, progress, **memory_of(data_memory))
         except tm.Locked as locked:
             report = ask_owner(store, "check", locked)
         lines = _check_lines
@@ -424,7 +432,7 @@ def check(
 
 
 def _check_replication(
-    store: Path, given: tuple[str, ...], peer: tuple[Path, int] | None, data_memory: str
+    store: Path, given: tuple[str, ...], peer: tuple[Path, int] | None, data_memory: str | None
 ) -> dict[str, Any]:
     from tidemark.replication.settings.check import Peer
 

@@ -27,7 +27,7 @@ from tidemark.engine.types.base import counted
 FAILED = 2
 
 
-def _copy(text: str, stack: ExitStack, data_memory: str) -> Any:
+def _copy(text: str, stack: ExitStack, data_memory: str | None) -> Any:
     """Return the copy that a name on the command line stands for. A store that no process has open is opened, so that
     its log counts too.
     """
@@ -63,7 +63,7 @@ def diff(
     limit: int,
     by: Any,
     repair: Any,
-    data_memory: str,
+    data_memory: str | None,
     as_json: bool,
 ) -> None:
     """Compare two copies: directories of stores, places of backups (PLACE#3 is backup 3 there).
@@ -125,7 +125,7 @@ def _both(difference: dict[str, Any]) -> tuple[Any, Any]:
 
 
 # --- check --binlog -------------------------------------------------------------------------------
-def check_binlog(store: Path, given: tuple[str, ...], data_memory: str) -> dict[str, Any]:
+def check_binlog(store: Path, given: tuple[str, ...], data_memory: str | None) -> dict[str, Any]:
     """Open a store and return the report of its `Database.check_binlog`.
 
     given: NAME=VALUE, options of the site; name and server id of the binlog are those of its files if not given.

@@ -32,6 +32,7 @@ from tidemark.nodes import FOLDER
 from tidemark.nodes.node_channel import NodeChannel, NodeChannelKeywords
 from tidemark.recovery.node_restart.messages import ROWID_SYNC, VARIANTS, Progress
 from tidemark.recovery.node_restart.restart import make_recoverable, rejoin
+from tidemark.recovery.system_restart.kept_options import keep_options, kept_options
 from tidemark.recovery.system_restart.sysfile import read_sysfile
 from tidemark.recovery.system_restart.through import Through
 from tidemark.remote.database import TIMEOUT_MS, RemoteDatabase, connect
@@ -120,8 +121,12 @@ class StoreHome:
         want_epoch: Callable[[], None],
         completed: Callable[[], int],
         opened: Callable[[Database], None],
+        named: Mapping[str, object],
     ) -> None:
-        """completed: returns the newest epoch that all members have. opened: called with each store after opening."""
+        """completed: returns the newest epoch that all members have. opened: called with each store after opening.
+        named: the options that the caller has named, which the store keeps.
+        """
+        self._named = named
         self._completed = completed
         self._opened = opened
         self._directory = directory
@@ -193,6 +198,7 @@ class StoreHome:
             completed=self._completed,
         )
         try:
+            keep_options(files, self._options, self._named)
             self._opened(db)
         except BaseException:
             db.close()
@@ -368,7 +374,7 @@ class NodeGroup(Closable):
         """
         configuration = GroupConfiguration.parse(group) if isinstance(group, str) else group
         place = configuration.address_of(node) if listen is None else parse_address(listen)
-        parsed, replication = split_keywords(options)
+        replication = split_keywords(options)[1]
         if found not in (True, False, ALONE):
             raise SchemaInvalid(f"found must be True, False or {ALONE!r}, got {found!r}")
         if variant not in VARIANTS:
@@ -390,6 +396,7 @@ class NodeGroup(Closable):
         compile_declared(node % 2 / 2)  # nodes of one machine share the work
         directory = os.fspath(path)
         files = PosixFiles(directory, create=True)
+        parsed = split_keywords({**kept_options(files), **options})[0]
         replication = {**replication, "log_bin": _binlog_name(files, replication["log_bin"], node)}
         make_folder(files, FOLDER)  # with the permissions of the store's directory
         files.close_all()
@@ -397,7 +404,7 @@ class NodeGroup(Closable):
         try:
             self._files.lock()
             calls_back = self._want_epoch, self._completed_epoch, self._serve_replicas
-            self._home = StoreHome(directory, parsed, replication, variant, *calls_back)
+            self._home = StoreHome(directory, parsed, replication, variant, *calls_back, options)
             self._node = GroupNode(
                 self._home,
                 self._files,

@@ -14,6 +14,7 @@ from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import names_one_of
 from tidemark.remote.executor import OF_PRIMARY, OF_SCHEMA, OF_STORE
+from tidemark.remote.links import TIMEOUT_MS as TIMEOUT_MS
 from tidemark.remote.links import Address, Links
 from tidemark.remote.snapshot import RemoteSnapshot
 from tidemark.remote.table import RemoteTable
@@ -22,8 +23,6 @@ from tidemark.replication.wire.wire import TlsContext, check_secret_at, parse_ad
 from tidemark.sequences import Sequence as NumberSequence
 from tidemark.session import READ_COMMITTED, Isolation
 from tidemark.shared_calls import RunsTransactions, TableCreation
-
-TIMEOUT_MS = 10_000
 
 
 @has_calls_of("remote store")
@@ -54,9 +53,9 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
     """
 
     def __init__(
-        self, seeds: Sequence[Address], secret: bytes, tls: TlsContext | None, timeout_ms: int, clock: Clock
+        self, seeds: Sequence[Address], secret: bytes, tls: TlsContext | None, timeout_ms: int | None, clock: Clock
     ) -> None:
-        """Ask the nodes for the view. Raises: PeerTimeout if no node answers in time, PeerError."""
+        """Ask the nodes for the view. Raises: as `connect`."""
         self._begin(Links(seeds, secret, tls, clock, timeout_ms), clock)
 
     def _begin(self, links: Links, clock: Clock) -> None:
@@ -201,7 +200,7 @@ def connect(
     nodes: str | Sequence[str | tuple[str, int]],
     secret: bytes,
     tls: TlsContext | None = None,
-    timeout_ms: int = TIMEOUT_MS,
+    timeout_ms: int | None = None,
 ) -> RemoteDatabase:
     """Connect to a node group (`tidemark node`), or to one store (`tm.serve_calls`).
 
@@ -209,11 +208,14 @@ def connect(
         nodes: "host:port,host:port", or a sequence of addresses. One that is up is enough; it names the others.
         secret: That of the group.
         tls: A client's context.
-        timeout_ms: How long to look for a node that can execute a call. A takeover within this time is visible only to
-            open transactions, which raise PrimaryLost (Retryable: `run` repeats them).
+        timeout_ms: How long to look for a node that can execute a call, and how long `connect` waits for the first
+            answer. A takeover within this time is visible only to open transactions, which raise PrimaryLost
+            (Retryable: `run` repeats them). None: 10 s; but `connect` waits for one second if every address refuses the
+            connection, since no process listens there.
 
     Raises:
-        PeerTimeout: No node answers within `timeout_ms`; the message says why, a wrong secret included.
+        PeerTimeout: No node answers in time; the message says why.
+        PeerUnauthenticated: A node has another secret; raised at once.
         PeerRefused: An address leads to a different store.
         SchemaInvalid: An address is invalid, or the secret is too weak for it.
 

@@ -2,7 +2,8 @@
 
 A link serves one call or one transaction at a time; idle links are kept for the next call. Any node can name the
 others. When a link breaks, or a node reports that it cannot execute the call, the client asks the nodes for the view
-again, until `timeout_ms` is over.
+again, until `timeout_ms` is over. A client to which no node has ever answered ends earlier: at once if its secret is
+not that of a node, and after a second if every address refuses the connection, unless it was given a time.
 """
 
 from __future__ import annotations
@@ -22,16 +23,20 @@ from tidemark.engine.base.errors import (
     PeerError,
     PeerRefused,
     PeerTimeout,
+    PeerUnauthenticated,
+    PeerUnproved,
     PrimaryLost,
     StoreClosed,
 )
 from tidemark.replication.calls.conversation import CallLink
-from tidemark.replication.wire.wire import HANDSHAKE_SECONDS, TlsContext
+from tidemark.replication.wire.wire import HANDSHAKE_SECONDS, TlsContext, is_connection_refused
 
 _log = logging.getLogger("tidemark.remote")
 
 T = TypeVar("T")
 Address = tuple[str, int]
+TIMEOUT_MS = 10_000
+REFUSED_SECONDS = 1.0  # for a process that is being started to listen
 SPARE_LINKS = 8
 MEMBERS_MAX = 64  # more than a group can have
 PAUSE_SECONDS = 0.02
@@ -43,14 +48,17 @@ class Links:
     """The links of one client; see the module. Threads may share it."""
 
     def __init__(
-        self, seeds: Iterable[Address], secret: bytes, tls: TlsContext | None, clock: Clock, timeout_ms: int
+        self, seeds: Iterable[Address], secret: bytes, tls: TlsContext | None, clock: Clock, timeout_ms: int | None
     ) -> None:
-        """Create the links of a client. No connection is made yet."""
+        """Create the links of a client. No connection is made yet. timeout_ms: None: TIMEOUT_MS, and REFUSED_SECONDS
+        for the first answer if every address refuses the connection.
+        """
         self.clock = clock
         self._seeds = list(seeds)
         self._secret = secret
         self._tls = tls
-        self._timeout_s = timeout_ms / 1_000
+        self._timeout_s = (TIMEOUT_MS if timeout_ms is None else timeout_ms) / 1_000
+        self._refused_s = REFUSED_SECONDS if timeout_ms is None else self._timeout_s
         self._attempt = threading.local()  # of `until`: the deadline of this thread's call
         self._mutex = threading.Lock()
         self.spares: dict[Address, list[CallLink]] = {}
@@ -131,9 +139,11 @@ class Links:
     def learn(self) -> None:
         """Ask all nodes for the view; the newest answer counts. Nodes of another group are passed over, except by a
         client that knows no group yet: it must not choose one of two. Raises: PeerError, NotPrimary if no node knows a
-        view; PeerRefused if the nodes that answer are of another group.
+        view; PeerRefused if the nodes that answer are of another group; PeerUnauthenticated if no node has ever
+        answered, and one says that the secret is wrong.
         """
         newest, is_first = -1, self._store is None
+        failed: dict[Address, PeerError | NotPrimary] = {}
         last: PeerError | NotPrimary = PeerError("no address is known")
         refused: list[PeerRefused] = []
         addresses = dict.fromkeys([*self._members, *self._last_view, *self._seeds])
@@ -147,7 +157,7 @@ class Links:
                 refused.append(error)
                 continue
             except (PeerError, NotPrimary) as error:  # NotPrimary: a node that opens its store knows no view yet
-                last = error
+                last = failed[address] = error
                 continue
             if answer["view"] > newest:
                 newest = answer["view"]
@@ -161,6 +171,11 @@ class Links:
         if newest < 0:
             if refused:  # kept until the call ends: in its last moments a node may have no time to refuse
                 self._attempt.refused = refused[0]
+            if is_first:
+                _check_secret(failed)
+                self._attempt.is_nobody_there = len(failed) == len(addresses) and all(
+                    isinstance(error, PeerError) and is_connection_refused(error) for error in failed.values()
+                )
             raise last
         self._newest_view = newest
 
@@ -223,12 +238,14 @@ class Links:
 
     def until(self, work: Callable[[], T]) -> T:
         """Return the result of `work`; retry while it raises PeerError, NotPrimary or PrimaryLost. Raises: PeerTimeout
-        when the time is over, PeerRefused at once.
+        when the time is over, PeerRefused and PeerUnauthenticated at once.
         """
         before = getattr(self._attempt, "deadline", None)
-        deadline = self.clock.monotonic() + self._timeout_s if before is None else before
+        begun = self.clock.monotonic()
+        deadline = begun + self._timeout_s if before is None else before
         if before is None:
             self._attempt.refused = None
+            self._attempt.is_nobody_there = False
         self._attempt.deadline = deadline
         why: PeerError | NotPrimary | PrimaryLost | None = None
         try:
@@ -236,7 +253,7 @@ class Links:
                 try:
                     return work()
                 except (PeerError, NotPrimary, PrimaryLost) as error:
-                    if isinstance(error, PeerRefused):
+                    if isinstance(error, (PeerRefused, PeerUnauthenticated)):
                         raise
                     if why is None or not isinstance(error, PeerTimeout):
                         why = error  # a later timeout does not replace it
@@ -244,6 +261,12 @@ class Links:
                         if (refused := getattr(self._attempt, "refused", None)) is not None:
                             raise refused from why
                         raise PeerTimeout(f"no node answered within {self._timeout_s:g} s: {why.message}") from why
+                    if self._attempt.is_nobody_there and self.clock.monotonic() >= begun + self._refused_s:
+                        raise PeerTimeout(
+                            f"no node answered within {self._refused_s:g} s, every address refuses the connection:"
+                            f" {why.message}; start the process that serves it, or check the address; timeout_ms waits"
+                            " longer"
+                        ) from why
                     self.clock.sleep(PAUSE_SECONDS)
         finally:
             self._attempt.deadline = before
@@ -327,6 +350,17 @@ class Links:
         finally:
             self.put_back(address, link)
         return answer
+
+
+def _check_secret(failed: dict[Address, PeerError | NotPrimary]) -> None:
+    """Raises: PeerUnauthenticated if a node refused the secret. Its refusal may be another host's, but nothing is lost
+    if a client that never spoke to its nodes ends.
+    """
+    for (host, port), error in failed.items():
+        if isinstance(error, PeerUnproved) and error.evidence.get("claimed") == PeerUnauthenticated.__name__:
+            raise PeerUnauthenticated(
+                f"the node at {host}:{port} has another secret than this client; compare both secrets"
+            ) from error
 
 
 def _is_view(answer: dict[str, Any]) -> bool:
