@@ -17,7 +17,7 @@ from bench import peers
 from bench.context import MEMORY_WARM_BYTES, QUICK, Context, Scale, warm_memory
 from bench.goals import GOALS
 from bench.report import RESULTS, Line, keep, show
-from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.jit.registry import compile_declared
 
 
 def main() -> None:

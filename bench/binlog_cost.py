@@ -24,7 +24,7 @@ import pyarrow as pa
 from bench.context import QUICK, Context, Scale, together, warm_memory
 from bench.report import RESULTS, keep
 from bench.rows import COLUMNS
-from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.jit.registry import compile_declared
 
 SEED = 40_404
 THREADS = 4

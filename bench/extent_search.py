@@ -21,7 +21,8 @@ from bench.report import RESULTS, keep
 from tidemark.engine.disk import cache_layout as d
 from tidemark.engine.disk.extents_kernels import add_data_file, add_extents, join_tablespace, setup_tablespace
 from tidemark.engine.disk.space_kernels import space_cleaned, space_reserve, space_settle, space_word, unused_words
-from tidemark.engine.jit.kernel import REGISTRY, kernel
+from tidemark.engine.jit.kernel import kernel
+from tidemark.engine.jit.registry import REGISTRY
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import address_of
 from tidemark.engine.memory.pool_kernels import setup_memory

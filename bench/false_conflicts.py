@@ -26,7 +26,7 @@ import tidemark as tm
 from bench.pair import HOST, SECRET, DelayProxy, Remote
 from bench.report import RESULTS
 from tidemark.engine.files.directory import PosixFiles
-from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.jit.registry import compile_declared
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import BinlogReader, StatementMaps

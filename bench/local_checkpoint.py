@@ -23,7 +23,7 @@ from bench.fuzzy import fuzzy_checkpoint
 from bench.report import RESULTS, keep
 from bench.rows import COLUMNS, make_table
 from bench.workload import SEED, Stretch, Writer
-from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.jit.registry import compile_declared
 from tidemark.engine.memory.arena import address_of
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, F_LCP_COPIED
 

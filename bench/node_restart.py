@@ -44,7 +44,7 @@ from bench.report import RESULTS, keep, put_table
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.options import Options
 from tidemark.engine.files.directory import PosixFiles
-from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.jit.registry import compile_declared
 from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
 from tidemark.recovery.node_restart.joiner import Join

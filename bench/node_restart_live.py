@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 import tidemark as tm
-from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.jit.registry import compile_declared
 from tidemark.engine.log.group import Group
 from tidemark.engine.log.reader import described
 from tidemark.engine.store.node_copy import ChangeScan

@@ -23,7 +23,7 @@ import tidemark as tm
 from bench.node_restart import FOLDER
 from bench.node_restart_live import BATCH, COLUMNS, FRAGMENTS, NAME, SEED, options_of, rows_of
 from bench.report import RESULTS, keep, put_table
-from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.jit.registry import compile_declared
 from tidemark.recovery.node_restart.messages import ROWID_SYNC, Plan, Ready, Slice, Taken
 from tidemark.recovery.node_restart.source import SLICE_SLOTS, SLICE_WORDS, Source
 

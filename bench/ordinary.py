@@ -22,7 +22,7 @@ import tidemark as tm
 from bench import peers
 from bench.report import OURS, RESULTS, Line, at_most, keep, line_of, show
 from bench.rounds import Work, interleave, timed
-from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.jit.registry import compile_declared
 
 COLUMNS = [
     tm.Column("id", tm.Int64),

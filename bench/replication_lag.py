@@ -24,7 +24,7 @@ import tidemark as tm
 from bench.pair import HOST, SECRET, Remote
 from bench.report import OURS, RESULTS, Line, keep
 from bench.rows import COLUMNS, make_table
-from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.jit.registry import compile_declared
 
 SEED = 80_808
 WAIT_MS = 600_000

@@ -25,7 +25,7 @@ from bench.round_trip import measure as measure_commits
 from bench.rows import COLUMNS, make_table, to_tuples
 from bench.takeover_figures import NAMES, Kill, draw_picture, judged, shown, table_of
 from tidemark.engine.base.errors import NotPrimary, OutcomeUnknown, PeerError, Retryable
-from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.jit.registry import compile_declared
 from tidemark.replication.calls.conversation import CallLink
 from tidemark.replication.wire.wire import parse_address
 

@@ -26,7 +26,7 @@ from bench.compare.stores import DURABILITIES
 from bench.compare.subscribers import SEED as SUBSCRIBERS_SEED
 from bench.context import warm_memory
 from bench.report import RESULTS, Line, keep, show
-from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.jit.registry import compile_declared
 
 ROWS, OPERATIONS, ROUNDS = 100_000, 50_000, 5
 QUICK_ROWS, QUICK_OPERATIONS, QUICK_ROUNDS = 2_000, 500, 1

@@ -37,6 +37,8 @@ class SystemClock:
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
     random_bytes = staticmethod(os.urandom)
+    # Seconds of processor time of the calling thread.
+    thread_seconds = staticmethod(time.thread_time)
 
     def wall_us(self) -> int:
         """Return microseconds since 1970 in UTC."""
@@ -54,6 +56,8 @@ class ManualClock:
     def monotonic(self) -> float:
         """Return seconds since the clock was created."""
         return self._now_us / 1e6
+
+    thread_seconds = monotonic
 
     def wall_us(self) -> int:
         """Return the monotonic time plus every jump made with `jump`."""

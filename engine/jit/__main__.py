@@ -2,7 +2,7 @@
 
 Kernels differ in size by a factor of a hundred, so each process takes the next kernel that no other process has taken.
 Processes start at different places: each process compiles every helper it meets itself, and neighbouring kernels share
-helpers. The name of each kernel is written to standard output when it is compiled.
+helpers. When a kernel is compiled, its name and the seconds of processor time are written to standard output.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import sys
 from typing import Any
 
-from tidemark.engine.jit import code_cache, kernel
+from tidemark.engine.jit import code_cache, registry
 
 
 def compile_share(first: float, names: list[str], taken: Any) -> None:
@@ -20,23 +20,25 @@ def compile_share(first: float, names: list[str], taken: Any) -> None:
 
     taken: a mark for each name, shared by all processes.
     """
-    compilers = kernel.declared()
-    code_cache.COMPILING.is_silent = True
+    compilers = registry.declared()
+    clock = code_cache.COMPILING.clock
     start = int(first * len(names))
-    for number in (*range(start, len(names)), *range(start)):
-        with taken.get_lock():
-            is_taken, taken[number] = taken[number], 1
-        if not is_taken:
-            compilers[names[number]]()
-            sys.stdout.write(f"{names[number]}\n")
-            sys.stdout.flush()
+    with code_cache.COMPILING.silent():
+        for number in (*range(start, len(names)), *range(start)):
+            with taken.get_lock():
+                is_taken, taken[number] = taken[number], 1
+            if not is_taken:
+                began = clock.thread_seconds()
+                compilers[names[number]]()
+                sys.stdout.write(f"{names[number]} {clock.thread_seconds() - began}\n")
+                sys.stdout.flush()
 
 
 def main() -> None:
     """Run the command; see the module."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else len(os.sched_getaffinity(0))
-    kernel.import_all()
-    names = kernel.not_kept()
+    registry.import_all()
+    names = list(registry.not_kept())
     context = multiprocessing.get_context("fork")  # safe: no thread was started and nothing was compiled yet
     taken = context.Array("b", max(1, len(names)))
     shares = [number / count for number in range(min(count, len(names)))]

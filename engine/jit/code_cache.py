@@ -27,6 +27,7 @@ from numba.core import caching
 
 from tidemark.engine.jit.compiling import Compiling
 from tidemark.engine.jit.kept_code import CACHE_FOLDER, SUFFIX, KeptCode
+from tidemark.engine.jit.shipped_code import SHIPPED
 
 _log = logging.getLogger("tidemark.kernels")
 
@@ -98,11 +99,13 @@ class _KeptKernel:
 
     def exists(self, key: Any) -> bool:
         """Whether there is a file; its content may still be unusable."""
-        return _kept.exists(self._folder, self._leaf(key))
+        return SHIPPED.exists(self._folder, self._stem) or _kept.exists(self._folder, self._leaf(key))
 
     def load(self, key: Any) -> Any:
         """Return the object numba stored, or None. Raises: ValueError, OSError."""
-        code = _kept.read(self._folder, self._leaf(key))
+        code: bytes | memoryview | None = SHIPPED.read(self._folder, self._stem)
+        if code is None:
+            code = _kept.read(self._folder, self._leaf(key))
         return None if code is None else caching.pickle.loads(code)
 
     def save(self, key: Any, data: Any) -> None:
@@ -153,18 +156,19 @@ class _CodeImplementation(caching.CompileResultCacheImpl):  # type: ignore[misc]
         return (name, kind, (machine_code, llvmlite.binding.parse_assembly(names).as_bitcode())), *others
 
 
-class CodeCache(caching.FunctionCache):  # type: ignore[misc]
-    """numba's cache of one kernel; unusable code is compiled again (F70).
+class NoCode(Exception):
+    """A kernel has no usable code, and no wait was announced in which it could be compiled."""
 
-    left: returns how many kernels of this process have no compiled code, for the progress report.
-    """
+
+class CodeCache(caching.FunctionCache):  # type: ignore[misc]
+    """numba's cache of one kernel; unusable code is compiled again (F70)."""
 
     _impl_class = _CodeImplementation
 
-    def __init__(self, function: Callable[..., Any], left: Callable[[], int]) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
         self._cache_file = _KeptKernel(self._impl.locator.folder, self._impl.filename_base)
-        self._left = left
+        self._is_unusable = False
 
     def flush(self) -> None:
         """Do nothing: code that is compiled again replaces the old file."""
@@ -174,22 +178,22 @@ class CodeCache(caching.FunctionCache):  # type: ignore[misc]
         return self._cache_file.exists(self._index_key(sig, target_context.codegen()))
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """Return the compiled version, or None to compile it."""
+        """Return the compiled version, or None to compile it. Raises: NoCode if that was not announced."""
         found = None
         try:
             # Not numba's own method: it first prepares the context to compile, which takes longer than all else here.
-            found = self._load_overload(sig, target_context)
+            found = None if self._is_unusable else self._load_overload(sig, target_context)
         except OSError as error:
             _announce_unkept(error)
         except Exception as error:  # code of another version of a library may make its reader raise anything
+            self._is_unusable = True
             _log.warning("compiled code of %s cannot be used (%s); compiling it again", self._name, error)
-        if found is None:
-            COMPILING.begin(self._py_func.__name__, self._left)
+        if found is None and not COMPILING.is_waiting:
+            raise NoCode(self._name)
         return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         """Keep the compiled version. If that fails, the next process compiles it again."""
-        COMPILING.end()
         try:
             super().save_overload(sig, data)
         except OSError as error:

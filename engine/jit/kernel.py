@@ -11,31 +11,20 @@ which thread runs is called before and after each kernel call (`set_door`). Othe
 from __future__ import annotations
 
 import functools
-import importlib
 import os
-import pkgutil
 import re
-import threading
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
 import numba
 from numba.core import codegen, compiler, compiler_machinery, sigutils, typed_passes
 
-from tidemark.engine.jit.code_cache import FLOORS, KERNELS, CodeCache
+from tidemark.engine.jit.code_cache import CodeCache, NoCode
+from tidemark.engine.jit.registry import COMPILERS, LOCK, REGISTRY, compile_set
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def is_kernels(module: str) -> bool:
-    """Whether a module of this name has kernels."""
-    return module.endswith(KERNELS) and module.startswith(FLOORS)
-
-
-REGISTRY: dict[str, Any] = {}
-_COMPILERS: dict[str, Callable[[], Any]] = {}
-# Re-entrant: compiling a kernel may import a module, which declares others.
-_compiling = threading.RLock()
 # Array types of all signatures, kept for good: if two threads created one during their first calls, one type could get
 # two type codes, and numba would then find no compiled version for it. Keyed by text; there are few.
 _TYPES: dict[str, Any] = {}
@@ -126,42 +115,6 @@ class _HelperCompiler(compiler.CompilerBase):  # type: ignore[misc]
         return [pipeline]
 
 
-def import_all() -> None:
-    """Import every module of kernels, so that all kernels are declared."""
-    for floor in FLOORS:
-        for module in pkgutil.walk_packages(importlib.import_module(floor.rstrip(".")).__path__, floor):
-            if is_kernels(module.name):
-                importlib.import_module(module.name)
-
-
-def declared() -> dict[str, Callable[[], Any]]:
-    """Return, by name of each kernel declared so far, a function that compiles its code or loads it from the cache."""
-    return dict(_COMPILERS)
-
-
-def not_kept() -> list[str]:
-    """Return the names of the declared kernels that have no code, neither in this process nor in the cache."""
-    return [
-        name
-        for name, (dispatcher, signature) in REGISTRY.items()
-        if name in _COMPILERS
-        and not dispatcher.signatures
-        and not dispatcher._cache.is_kept(signature, dispatcher.targetctx)
-    ]
-
-
-def compile_declared(first: float = 0.0) -> None:
-    """Get the code of all declared kernels, for a process that must not stall for seconds at a later first call.
-
-    first: where to start, as a share of all kernels, from 0 to 1. Processes that start at different places find each
-    other's code in the cache.
-    """
-    compilers = tuple(declared().values())
-    start = int(first * len(compilers))
-    for compile_once in (*compilers[start:], *compilers[:start]):
-        compile_once()
-
-
 def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
     """Declare a kernel called from Python, with its one signature, compiled at its first call."""
 
@@ -169,26 +122,33 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[F], F]:
         # Kernels allocate nothing. Without numba's run-time (NRT) calls of helpers do not count references: counting
         # is atomic, and keeps memory accesses from overlapping (ADR 0006).
         dispatcher = numba.njit(error_model="numpy", nogil=nogil, _nrt=False, no_cfunc_wrapper=True)(function)
-        dispatcher._cache = CodeCache(function, lambda: len(not_kept()))
+        dispatcher._cache = CodeCache(function)
         name = f"{function.__module__}.{function.__name__}"
         REGISTRY[name] = (dispatcher, signature)
-        with _compiling:
+        with LOCK:
             for each in set(_ARRAY_TYPE.findall(signature)) - _TYPES.keys():
                 _TYPES[each] = sigutils.normalize_signature(f"void({each})")
         if numba.config.DISABLE_JIT:
             return function
 
-        def compile_once(*args: Any, **kws: Any) -> Any:
+        def entry_point() -> Any:
             # Two restart threads may make the first call at once; numba's own lock does not cover `disable_compile`.
-            with _compiling:
+            with LOCK:
                 if not dispatcher.signatures:
                     dispatcher.compile(signature)
                     dispatcher.disable_compile()
                 return dispatcher.overloads[dispatcher.signatures[0]].entry_point
 
+        def compile_once(*args: Any, **kws: Any) -> Any:
+            try:
+                return entry_point()
+            except NoCode:
+                compile_set(name, dispatcher)
+            return entry_point()
+
         # numba calls this attribute if no compiled version fits; arguments of another type then raise a TypeError.
         dispatcher._compile_for_args = compile_once
-        _COMPILERS[name] = compile_once
+        COMPILERS[name] = compile_once
         if HAS_DOOR:
             return _through_door(dispatcher, function.__name__)  # type: ignore[no-any-return]
         return dispatcher  # type: ignore[no-any-return]

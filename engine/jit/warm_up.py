@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from functools import partial
 
 from tidemark.engine.base.errors import MemoryExhausted, Rejected, SchemaInvalid
 from tidemark.engine.jit.compiling import Compiling
 from tidemark.engine.jit.kept_code import CACHE_FOLDER
-from tidemark.engine.jit.kernel import import_all, not_kept
+from tidemark.engine.jit.registry import import_all, not_kept
 
 # Processes of their own: this one may have threads, which do not survive a fork. They get the module path of this one,
 # wherever that was started.
@@ -23,8 +22,8 @@ COMMAND = (
 def warmup(processes: int | None = None) -> int:
     """Compile every kernel that has no compiled code yet, so that no later call of this user compiles.
 
-    Reports progress on standard error if that is a terminal, else in the log: how many kernels are left, and about how
-    long they take. Does nothing if all code is in the cache.
+    Says how many kernels are compiled and about how much processor time that takes: on standard error with a bar if
+    that is a terminal, else in the log. Does nothing if all kernels have code.
 
     Args:
         processes: How many processes compile, each with up to 500 MiB of memory; None: one for each core.
@@ -48,8 +47,8 @@ def warmup(processes: int | None = None) -> int:
     if not isinstance(count, int) or count < 1:
         raise SchemaInvalid(f"processes is {processes!r}; give a number from 1 on")
     import_all()
-    names = not_kept()
-    if not names:
+    seconds = not_kept()
+    if not seconds:
         return 0
     said = Compiling(CACHE_FOLDER)
     command = [sys.executable, "-c", COMMAND.format(path=sys.path, count=count)]
@@ -58,17 +57,14 @@ def warmup(processes: int | None = None) -> int:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     except OSError as cause:
         raise MemoryExhausted(f"no process was started ({cause.strerror}); {advice}") from cause
-    with process:
+    with process, said.wait("", seconds, f" by {count} process{'es' if count > 1 else ''}"):
         assert process.stdout is not None
-        for left in range(len(names), 0, -1):
-            said.begin(f"by {count} processes", partial(int, left), "")
-            is_compiled = bool(process.stdout.readline())
-            said.end()
-            if not is_compiled:
-                break
+        for line in process.stdout:
+            name, _, took = line.strip().rpartition(" ")
+            said.compiled(name, seconds[name], float(took))
         code = process.wait()
     if code:
         raise MemoryExhausted(f"a process that compiled kernels ended with exit code {code}; {advice}")
     if not_kept():
         raise Rejected(f"compiled code cannot be kept in {CACHE_FOLDER}; name another folder with TIDEMARK_CACHE")
-    return len(names)
+    return len(seconds)

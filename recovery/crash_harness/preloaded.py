@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidemark.engine.jit.kernel import compile_declared, import_all
+from tidemark.engine.jit.registry import compile_declared, import_all
 from tidemark.recovery.crash_harness.program import OPEN_DIRECTORY, resolve
 
 import_all()

@@ -24,6 +24,7 @@ from tests.planting import without_the_face
 
 with without_the_face():
     from tidemark.engine.jit import kernel as kernels
+    from tidemark.engine.jit import registry
 
 _INTEGERS = {types.int64: np.int64, types.uint64: np.uint64}
 _gil = threading.RLock()
@@ -62,7 +63,7 @@ def kernel(signature: str, *, nogil: bool = False) -> Callable[[Any], Any]:
 
     def declare(function: Any) -> Any:
         name = function.__name__
-        kernels.REGISTRY[f"{function.__module__}.{name}"] = (function, signature)
+        registry.REGISTRY[f"{function.__module__}.{name}"] = (function, signature)
 
         @functools.wraps(function)
         def call(*given: Any) -> Any:
@@ -123,7 +124,7 @@ def replace() -> None:
     from tidemark.engine.sealed import checksums_kernels as checksums
 
     checksums.fill_lanes = fill_lanes
-    kernels.import_all()
+    registry.import_all()
 
 
 replace()

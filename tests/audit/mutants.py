@@ -24,7 +24,7 @@ import pytest
 from tests.audit import lines, planted
 from tests.audit.changes import Change, changes
 from tests.audit.rooms import ROOMS, Room
-from tidemark.engine.jit import kernel as kernels
+from tidemark.engine.jit import registry
 
 # Limit for the cases of one mutant, by their time in the program: a line that every case runs is not tried with all.
 CASES_SECONDS = 40.0
@@ -33,8 +33,8 @@ UNREACHED = "reached by no case"
 
 def prepare(room: Room) -> None:
     """Load everything that the children need into this process."""
-    kernels.import_all()
-    kernels.compile_declared()
+    registry.import_all()
+    registry.compile_declared()
     code = pytest.main(["--collect-only", "-qq", *planted.OPTIONS[2:], *room.tests])
     if code:
         raise SystemExit(f"the tests of {room.name} cannot be collected: pytest ended with {int(code)}")

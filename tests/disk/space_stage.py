@@ -9,7 +9,8 @@ from tidemark.engine.disk import extents_kernels as disk_extents
 from tidemark.engine.disk import matrix_kernels as disk_matrix
 from tidemark.engine.disk import matrix_layout as m
 from tidemark.engine.disk import space_kernels as s
-from tidemark.engine.jit.kernel import REGISTRY, kernel
+from tidemark.engine.jit.kernel import kernel
+from tidemark.engine.jit.registry import REGISTRY
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.handles_kernels import descriptor_of
 from tidemark.engine.memory.pool_kernels import setup_memory

@@ -14,9 +14,16 @@ import pytest
 from tests.elsewhere import ROOT, python
 from tests.other_user import STRANGER, needs_root
 
-PROGRAM = """
+# Kernels are compiled together with those of their set: here each is alone.
+ALONE = """
+from tidemark.engine.jit.kernel_sets import SETS
+SETS.clear()
+for name in ("xxh64_words", "xxh3_merge", "first_of"):
+    SETS[name] = {f"engine.sealed.checksums_kernels.{name}": 1.0}
+"""
+PROGRAM = f"""{ALONE}
 import numpy as np
-from tidemark.engine.jit.kernel import REGISTRY
+from tidemark.engine.jit.registry import REGISTRY
 from tidemark.engine.sealed.checksums_kernels import xxh64_words
 print(xxh64_words(np.arange(4, dtype=np.int64), 0, 4, 42))
 dispatcher, _ = REGISTRY["tidemark.engine.sealed.checksums_kernels.xxh64_words"]
@@ -40,11 +47,46 @@ def run(cache: Path, root: Path = ROOT, program: str = PROGRAM) -> tuple[list[st
 def test_first_run_says_once_that_it_compiles_and_the_second_takes_the_kept_code(tmp_path: Path) -> None:
     first, message = run(tmp_path)
     again, silence = run(tmp_path)
-    assert message.count("compiling kernels: at most ") == 1 and "now xxh64_words" in message
-    assert str(tmp_path) in message
+    begins, ends = message.splitlines()
+    assert begins.startswith("compiling 1 kernel for xxh64_words, once: about ")
+    assert ends.startswith("1 kernel ready after ") and str(tmp_path) in ends and "`tidemark warmup`" in ends
     assert silence == ""
     assert first[1] == "0"
     assert again == [first[0], "1"]
+
+
+TOGETHER = """
+import sys
+import numpy as np
+from tidemark.engine.jit import registry
+from tidemark.engine.sealed.checksums_kernels import xxh3_merge, xxh64_words
+registry.SETS.clear()
+names = ("xxh3_merge", "xxh64_words")
+registry.SETS["both"] = {f"engine.sealed.checksums_kernels.{name}": 1.0 for name in names}
+if sys.argv[1:]:
+    def interrupt():
+        raise KeyboardInterrupt
+    registry.COMPILERS["tidemark.engine.sealed.checksums_kernels.xxh64_words"] = interrupt
+try:
+    xxh3_merge(np.arange(16, dtype=np.int64), 4)
+except KeyboardInterrupt:
+    sys.exit()
+xxh64_words(np.arange(4, dtype=np.int64), 0, 4, 42)
+"""
+
+
+def test_kernels_that_are_met_together_are_compiled_in_one_wait(tmp_path: Path) -> None:
+    begins, ends = run(tmp_path, program=TOGETHER)[1].splitlines()
+    assert begins.startswith("compiling 2 kernels for both, once: about ") and ends.startswith("2 kernels ready after ")
+    assert run(tmp_path, program=TOGETHER)[1] == ""
+
+
+def test_interrupted_wait_leaves_what_was_compiled(tmp_path: Path) -> None:
+    done = python("-c", TOGETHER, "interrupted", TIDEMARK_CACHE=tmp_path)
+    assert "1 of 2 kernels ready after " in done.stderr and "the next start compiles the rest" in done.stderr
+    begins, ends = run(tmp_path, program=TOGETHER)[1].splitlines()
+    assert begins.startswith("compiling 1 kernel for both, once: about ") and ends.startswith("1 kernel ready after ")
+    assert not list(tmp_path.rglob("*.new"))
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +180,7 @@ def test_helper_called_with_constants_is_compiled_once() -> None:
     assert done.stdout.split() == ["1", "1"], done.stderr
 
 
-FIRST_CALLS = """
+FIRST_CALLS = f"""{ALONE}
 import threading
 import numpy as np
 from numba.core.types import abstract
@@ -187,7 +229,7 @@ def test_two_threads_that_first_call_a_kernel_at_once_have_one_type(tmp_path: Pa
     assert done.stdout.split("\n")[0] == "[1, 1, 1]", done.stdout + done.stderr
 
 
-WITHOUT_ROOM = """
+WITHOUT_ROOM = f"""{ALONE}
 import resource
 import numpy as np
 from tidemark.engine.sealed.checksums_kernels import xxh3_merge, xxh64_words

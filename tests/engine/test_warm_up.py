@@ -13,40 +13,43 @@ import tidemark as tm
 from tests.cli.support import run
 from tests.elsewhere import python
 from tidemark.engine.base.clock import ManualClock
-from tidemark.engine.jit import kernel
+from tidemark.engine.jit import registry
 from tidemark.engine.jit.compiling import CLEAR, Compiling
-from tidemark.engine.jit.kernel import is_kernels
+from tidemark.engine.jit.registry import is_kernels
 
 # The kernels of one module, for there are hundreds; the processes that compile take the same.
 FEW = """
 import sys
 import tidemark as tm
-from tidemark.engine.jit import kernel, warm_up
+from tidemark.engine.jit import registry, warm_up
 from tidemark.engine.sealed import checksums_kernels
-few = "tidemark.engine.jit.kernel as kernel, tidemark.engine.sealed.checksums_kernels; kernel.import_all = int"
+few = "tidemark.engine.jit.registry as all, tidemark.engine.sealed.checksums_kernels; all.import_all = int"
 warm_up.COMMAND = warm_up.COMMAND.replace(";", f"; import {few};", 1)
 warm_up.import_all = int
-declared = len(kernel.declared())
+declared = len(registry.declared())
 first = tm.warmup(2)
-print(first == declared, first > 2, tm.warmup(2), kernel.not_kept())
+print(first == declared, first > 2, tm.warmup(2), registry.not_kept())
 """
 
 
 def test_all_kernels_are_compiled_once_and_that_is_said(tmp_path: Path) -> None:
     done = python("-c", FEW, TIDEMARK_CACHE=tmp_path)
-    assert done.stdout.split() == ["True", "True", "0", "[]"], done.stderr
-    first, *_ = done.stderr.splitlines()
-    assert " left, about " in first and "by 2 processes" in first and str(tmp_path) in first
+    assert done.stdout.split() == ["True", "True", "0", "{}"], done.stderr
+    first, last = done.stderr.splitlines()
+    assert first.startswith("compiling ") and " by 2 processes, once: about " in first
+    assert " ready after " in last and str(tmp_path) in last
 
 
 def test_processes_that_start_at_different_places_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """Story: two nodes that started on one machine compiled the same kernels at the same time."""
     compiled: list[int] = []
     monkeypatch.setattr(
-        kernel, "declared", lambda: {str(number): lambda number=number: compiled.append(number) for number in range(5)}
+        registry,
+        "declared",
+        lambda: {str(number): lambda number=number: compiled.append(number) for number in range(5)},
     )
-    kernel.compile_declared()
-    kernel.compile_declared(0.5)
+    registry.compile_declared()
+    registry.compile_declared(0.5)
     assert compiled == [0, 1, 2, 3, 4, 2, 3, 4, 0, 1]
 
 
@@ -69,18 +72,55 @@ def test_command_says_where_the_code_is(monkeypatch: pytest.MonkeyPatch) -> None
     assert run("warmup", "--processes", "3", "--json").stdout.startswith('{"compiled": 3, "folder": "/')
 
 
-def test_log_has_a_line_at_once_and_then_one_in_ten_seconds(caplog: pytest.LogCaptureFixture) -> None:
+SECONDS = {f"kernel {number}": 2.0 for number in range(30)}
+
+
+def _compile(said: Compiling, clock: ManualClock, seconds: dict[str, float], slowness: float = 1.0) -> None:
+    for name, expected in seconds.items():
+        clock.advance(expected * slowness)
+        said.compiled(name, expected, expected * slowness)
+
+
+def test_log_has_a_line_when_a_wait_begins_and_one_when_it_ends(caplog: pytest.LogCaptureFixture) -> None:
+    """Story: the first run said "at most 219 left, about 175 s", then 401 s, then 477 s, for all kernels that there
+    are, and ended ten seconds later.
+    """
     clock = ManualClock()
     said = Compiling("/cache", clock)
-    with caplog.at_level(logging.WARNING, "tidemark.kernels"):
-        for left in range(30, 0, -1):
-            said.begin(f"kernel {left}", lambda left=left: left)  # type: ignore[misc]
-            clock.advance(2.0)
-            said.end()
-    lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == 6
-    assert lines[0] == "compiling kernels: at most 30 left, about 24 s, now kernel 30; the code is kept in /cache"
-    assert lines[1] == "compiling kernels: at most 25 left, about 35 s, now kernel 25; the code is kept in /cache"
+    said.slowness = 0.5
+    few = dict(list(SECONDS.items())[:20])
+    with caplog.at_level(logging.WARNING, "tidemark.kernels"), said.wait("ordinary calls", few):
+        _compile(said, clock, few, 0.5)
+    assert [record.getMessage() for record in caplog.records] == [
+        "compiling 20 kernels for ordinary calls, once: about 20 s of processor time",
+        "20 kernels ready after 20.0 s of processor time, kept in /cache; `tidemark warmup` compiles all others ahead",
+    ]
+
+
+def test_wait_of_minutes_says_once_a_minute_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    said = Compiling("/cache", clock)
+    with caplog.at_level(logging.WARNING, "tidemark.kernels"), said.wait("", SECONDS, " by 2 processes"):
+        _compile(said, clock, SECONDS, 2.5)
+    assert [record.getMessage() for record in caplog.records] == [
+        "compiling 30 kernels by 2 processes, once: about 60 s of processor time",
+        "compiling kernels: 12 of 30, about 90 s of processor time left",
+        "compiling kernels: 24 of 30, about 30 s of processor time left",
+        "30 kernels ready after 150.0 s of processor time, kept in /cache",
+    ]
+
+
+def test_interrupted_wait_says_what_is_kept(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock()
+    said = Compiling("/cache", clock)
+    with caplog.at_level(logging.WARNING, "tidemark.kernels"), pytest.raises(KeyboardInterrupt):
+        with said.wait("ordinary calls", SECONDS):
+            _compile(said, clock, {"kernel 0": 2.0})
+            raise KeyboardInterrupt
+    assert caplog.records[-1].getMessage() == (
+        "1 of 30 kernels ready after 2.0 s of processor time, kept in /cache; the next start compiles the rest"
+    )
+    assert not said.is_waiting
 
 
 class Screen(io.StringIO):
@@ -90,26 +130,32 @@ class Screen(io.StringIO):
         return True
 
 
-def test_terminal_has_a_bar_that_is_taken_away(
+def test_terminal_has_a_bar_that_reaches_its_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    screen = Screen()
+    """Story: the bar stood at 5 % when the program ended."""
+    screen, clock = Screen(), ManualClock()
     monkeypatch.setattr(sys, "stderr", screen)
-    said = Compiling("/cache", ManualClock())
-    for left in (2, 1):
-        said.begin(f"kernel {left}", lambda left=left: left)  # type: ignore[misc]
-        said.end()
-    shown = screen.getvalue()
-    assert "compiling kernels [....................] at most 2 left, about 2 s: kernel 2" in shown
-    assert "compiling kernels [##########..........] at most 1 left, about 1 s: kernel 1" in shown
-    assert shown.endswith(CLEAR) and not caplog.records
+    said = Compiling("/cache", clock)
+    two = {"a.long": 3.0, "a.short": 1.0}
+    with said.wait("ordinary calls", two):
+        _compile(said, clock, two)
+    first, *bars, last, after = screen.getvalue().replace("\n", CLEAR).split(CLEAR)
+    assert first == "compiling 2 kernels for ordinary calls, once: about 4 s of processor time"
+    assert bars == [
+        "",
+        "[....................] about 4 s left ",
+        "[###############.....] about 1 s left long",
+        "[####################] ",
+    ]
+    assert last.startswith("2 kernels ready after 4.0 s of processor time") and after == "" and not caplog.records
 
 
 def test_no_kernel_calls_another() -> None:
     """The code that is kept has nothing from which another function could inline it."""
-    kernel.import_all()
-    for name, (dispatcher, _) in kernel.REGISTRY.items():
+    registry.import_all()
+    for name, (dispatcher, _) in registry.REGISTRY.items():
         if is_kernels(name.rpartition(".")[0]):
             function = dispatcher.py_func
             named = {id(function.__globals__.get(each)) for each in function.__code__.co_names}
-            assert not named & {id(each) for each, _ in kernel.REGISTRY.values()}, name
+            assert not named & {id(each) for each, _ in registry.REGISTRY.values()}, name

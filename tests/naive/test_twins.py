@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.naive import batches as naive
-from tidemark.engine.jit import kernel
+from tidemark.engine.jit import registry
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.pool_kernels import setup_memory, take_transaction_block
 from tidemark.engine.rows.key_hashes_kernels import hash_images, sort_by_fragment
@@ -422,12 +422,12 @@ TWINS = {
 
 
 def kernels() -> list[str]:
-    kernel.import_all()
+    registry.import_all()
     # Tests declare some of their own, around helpers.
-    found = [name.rpartition(".") for name in kernel.REGISTRY]
-    own = [(module, name) for module, _, name in found if kernel.is_kernels(module)]
+    found = [name.rpartition(".") for name in registry.REGISTRY]
+    own = [(module, name) for module, _, name in found if registry.is_kernels(module)]
     return sorted(
-        f"{module.removesuffix(kernel.KERNELS).removeprefix('tidemark.engine.')}.{name}" for module, name in own
+        f"{module.removesuffix(registry.KERNELS).removeprefix('tidemark.engine.')}.{name}" for module, name in own
     )
 
 

@@ -159,7 +159,7 @@ HOMES: dict[str, tuple[str, ...]] = {
     "runpy": (),
     # Modules by their names: of this tree, and the program a command line of the harness names.
     "importlib.import_module": (
-        *("tidemark.engine.jit.kernel", "tidemark.recovery.crash_harness.", "tidemark", "tidemark.cli.commands"),
+        *("tidemark.engine.jit.registry", "tidemark.recovery.crash_harness.", "tidemark", "tidemark.cli.commands"),
     ),
     # Its pipes unpickle: from processes that this one has forked, and from no others.
     "multiprocessing": ("tidemark.engine.jit.__main__", "tidemark.recovery.crash_harness."),

@@ -133,7 +133,14 @@ def _process(options: Options) -> Iterator[Finding]:
 
 def _kernels() -> Iterator[Finding]:
     from tidemark.engine.jit.kept_code import CACHE_FOLDER
+    from tidemark.engine.jit.shipped_code import SHIPPED
 
+    if SHIPPED.count:
+        yield Finding("kernels", OK, f"{SHIPPED.count} for {SHIPPED.target} came with the installation")
+        return
+    if SHIPPED.misfit:
+        says = f"compiled kernels came with the installation, but {SHIPPED.misfit}"
+        yield Finding("kernels", NOTE, says, "they are compiled at their first use")
     folder = Path(CACHE_FOLDER)
     try:
         sizes = [each.stat().st_size for each in folder.rglob("*") if each.is_file()]
@@ -144,7 +151,7 @@ def _kernels() -> Iterator[Finding]:
     if sizes:
         yield Finding("kernels", OK, f"{counted(len(sizes), 'file')}, {sum(sizes):,} bytes for {processor} in {folder}")
     else:
-        says = f"none is compiled in {folder}; the first run takes up to five minutes"
+        says = f"none is compiled in {folder}; the first program waits for those of ordinary calls"
         yield Finding("kernels", NOTE, says, "tidemark warmup compiles them now")
 
 

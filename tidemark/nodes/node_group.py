@@ -25,7 +25,7 @@ from tidemark.engine.base.errors import (
 from tidemark.engine.base.ids import LAST_EPOCH
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.files.durable_files import make_folder
-from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.jit.registry import compile_declared
 from tidemark.engine.store.group_apply import GroupApplier
 from tidemark.monitoring.port import MetricsServing
 from tidemark.nodes import FOLDER

@@ -17,7 +17,7 @@ from typing import Any
 from tests.kills.sites.modes import MODES, TABLES
 from tests.kills.sites.writers import Writer, has_marks, mark, prepare
 from tidemark.engine.base.errors import Error, PeerError
-from tidemark.engine.jit.kernel import compile_declared
+from tidemark.engine.jit.registry import compile_declared
 from tidemark.recovery.crash_harness.program import resolve
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
 

@@ -22,7 +22,7 @@ from tests.seeds import seed_range
 from tests.simulation.threads.actors import ALL
 from tests.simulation.threads.life import Found, Life, Plan
 from tidemark.engine.base.clock import SystemClock
-from tidemark.engine.jit import kernel
+from tidemark.engine.jit import registry
 from tidemark.recovery.crash_harness.program import OPEN_FILES, resolve
 
 MODULE = "tests.simulation.threads.lives"
@@ -117,8 +117,8 @@ def _live(seed: int, plan: Plan, on_result: Connection, say: Callable[[str], Non
 def _load_everything() -> None:
     """Load and compile what lives would load and compile one by one."""
     resolve(OPEN_FILES)
-    kernel.import_all()
-    kernel.compile_declared()
+    registry.import_all()
+    registry.compile_declared()
     Life.warm()
     gc.collect()
     gc.freeze()  # collections in lives need not look at it
