@@ -128,12 +128,7 @@ def planned_tasks(plan: Plan, parallel: int) -> list[dict[str, Any]]:
         for group in segments
     ]
     pieces = [
-        (
-            f"{names[table].name}/{fragment}",
-            names[table].has_disk,
-            levels[0].rows,
-            sum(each.size_bytes for each in levels),
-        )
+        (f"{names[table].name}/{fragment}", names[table].has_disk, levels[0].rows, _level_bytes(levels))
         for (table, fragment), levels in manifest.levels.items()
     ]
     native = [each for each in pieces if each[1]]
@@ -144,3 +139,7 @@ def planned_tasks(plan: Plan, parallel: int) -> list[dict[str, Any]]:
             rows, size_bytes = sum(each[2] for each in some), sum(each[3] for each in some)
             tasks.append({"task": what, "of": [each[0] for each in some], "rows": rows, "bytes": size_bytes})
     return tasks
+
+
+def _level_bytes(levels: list[Any]) -> int:
+    return sum(level.size_bytes for level in levels)

@@ -7,6 +7,7 @@ commits (`Positions`).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -40,21 +41,13 @@ class StatusRow(NamedTuple):
         return Position(self.log_name, self.end_pos) if self.log_name and self.end_pos else None
 
 
+@dataclass(frozen=True)
 class Positions:
     """`mysql.ndb_apply_status` of a store. Changes made through it are not written to the binlog."""
 
-    def __init__(
-        self,
-        store: Store,
-        kept: Callable[[], frozenset[int] | None] = frozenset,
-        own_id: Callable[[], int] = lambda: 0,
-    ) -> None:
-        """`kept` returns the servers whose rows a reset keeps, None for all. `own_id` returns the id of this site, 0
-        while other channels use its row.
-        """
-        self._store = store
-        self._kept = kept
-        self._own_id = own_id
+    _store: Store
+    _kept: Callable[[], frozenset[int] | None]  # returns the servers whose rows a reset keeps, None for all
+    _own_id: Callable[[], int]  # returns the id of this site, 0 while other channels use its row
 
     def rows(self) -> Iterable[StatusRow]:
         """Return all rows, as committed."""

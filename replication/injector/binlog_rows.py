@@ -76,22 +76,14 @@ class ChangedRows:
         return pa.table(columns)
 
 
+@dataclass(frozen=True)
 class RowReader:
     """Builds batches from epoch transactions. One thread at a time may call it."""
 
-    def __init__(
-        self,
-        definition_of: Callable[[str], TableDefinition | None],
-        tables: frozenset[str] | None,
-        server_id: int | None,
-    ) -> None:
-        """`definition_of` returns the definition of a table, with its types, by its qualified name, None if there is
-        none. `tables` are qualified names; None for all except system tables. `server_id` is the server whose epochs
-        count, None for any.
-        """
-        self._definition_of = definition_of
-        self._tables = tables
-        self._server_id = server_id
+    # Returns the definition of a table, with its types, by its qualified name, None if there is none.
+    _definition_of: Callable[[str], TableDefinition | None]
+    _tables: frozenset[str] | None  # qualified names; None for all except system tables
+    _server_id: int | None  # the server whose epochs count, None for any
 
     def look(self, events: Iterator[ReadEvent]) -> tuple[int, bool]:
         """Return (epoch of a transaction, whether it has wanted rows), without decoding the rows."""
