@@ -21,6 +21,7 @@ from tidemark.typed_rows import TypedTable, columns_of
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.base.failure import Failure
+    from tidemark.engine.programs.expressions import Expression
     from tidemark.engine.schema.column import Column
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.schema.partition import Partition
@@ -176,6 +177,8 @@ class TableCreation(TableLookup[Handle]):
         primary_key: str | Sequence[str],
         partition: Partition | None = None,
         tablespace: str | None = None,
+        *,
+        checks: Mapping[str, Expression] | None = None,
     ) -> Handle: ...
 
     @overload
@@ -186,6 +189,8 @@ class TableCreation(TableLookup[Handle]):
         primary_key: str | Sequence[str],
         partition: Partition | None = None,
         tablespace: str | None = None,
+        *,
+        checks: Mapping[str, Expression] | None = None,
     ) -> TypedTable[R]: ...
 
     def create_table(
@@ -195,6 +200,8 @@ class TableCreation(TableLookup[Handle]):
         primary_key: str | Sequence[str],
         partition: Partition | None = None,
         tablespace: str | None = None,
+        *,
+        checks: Mapping[str, Expression] | None = None,
     ) -> Handle | TypedTable[R]:
         """Create a table.
 
@@ -207,6 +214,7 @@ class TableCreation(TableLookup[Handle]):
             primary_key: The name of a column, or several.
             partition: How rows are divided among fragments; None: by hash.
             tablespace: Where columns with storage="disk" are stored; None: "main". Only for tables with such columns.
+            checks: Conditions by name, as `add_check` adds them.
 
         Returns:
             The handle of the table; for a class, a handle whose rows are objects of that class.
@@ -217,6 +225,8 @@ class TableCreation(TableLookup[Handle]):
             TableExists: A table of this name exists.
             SchemaInvalid: The definition is invalid.
             InvalidName: A name is not allowed.
+            ProgramInvalid: A check is not a condition over the columns.
+            NoSuchColumn: A check reads a column that the table does not have.
             LimitExceeded: A limit of `engine/base/limits.py` is exceeded.
             NoSuchTablespace: The tablespace does not exist.
             MemoryExhausted: `data_memory` has no room.
@@ -232,7 +242,7 @@ class TableCreation(TableLookup[Handle]):
             <tidemark table main.guest: 0 rows of id, name as Guest>
         """
         made = columns_of(columns) if isinstance(columns, type) else columns
-        handle = self._create(new_table(name, made, primary_key, partition, tablespace))
+        handle = self._create(new_table(name, made, primary_key, partition, tablespace, checks))
         return TypedTable(handle, columns) if isinstance(columns, type) else handle
 
 
