@@ -731,6 +731,8 @@ class Database(_Calls):
     drop_partition = Awaited(SyncDatabase.drop_partition)
     create_index = Awaited(SyncDatabase.create_index)
     drop_index = Awaited(SyncDatabase.drop_index)
+    add_check = Awaited(SyncDatabase.add_check)
+    drop_check = Awaited(SyncDatabase.drop_check)
     create_tablespace = Awaited(SyncDatabase.create_tablespace)
     add_datafile = Awaited(SyncDatabase.add_datafile)
     drop_tablespace = Awaited(SyncDatabase.drop_tablespace)

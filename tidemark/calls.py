@@ -138,6 +138,8 @@ STORE_CALLS = (
     Call("drop_partition", Kind.SCHEMA),
     Call("create_index", Kind.SCHEMA, unsent=("progress",)),
     Call("drop_index", Kind.SCHEMA),
+    Call("add_check", Kind.SCHEMA),
+    Call("drop_check", Kind.SCHEMA),
     Call("create_tablespace", Kind.SCHEMA),
     Call("add_datafile", Kind.SCHEMA),
     Call("drop_tablespace", Kind.SCHEMA),

@@ -288,6 +288,8 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
     drop_partition = passed(SchemaCalls.drop_partition, "_schema")
     create_index = passed(SchemaCalls.create_index, "_schema")
     drop_index = passed(SchemaCalls.drop_index, "_schema")
+    add_check = passed(SchemaCalls.add_check, "_schema")
+    drop_check = passed(SchemaCalls.drop_check, "_schema")
     create_tablespace = passed(SchemaCalls.create_tablespace, "_schema")
     add_datafile = passed(SchemaCalls.add_datafile, "_schema")
     drop_tablespace = passed(SchemaCalls.drop_tablespace, "_schema")

@@ -32,9 +32,10 @@ from tidemark.engine.point.selects import Select, select, select_range
 from tidemark.engine.programs.expression_programs import argument
 from tidemark.engine.programs.expressions import Expression
 from tidemark.engine.programs.program_layout import VERDICT_LAST, VERDICT_OK
+from tidemark.engine.programs.running import run_one
 from tidemark.engine.queries.column_scans import ColumnBatch, scan_by_columns
 from tidemark.engine.queries.columns import schema_of
-from tidemark.engine.queries.conditions import Condition, run_one
+from tidemark.engine.queries.conditions import Condition
 from tidemark.engine.queries.index_choice import Choice, Lookup, ranges_in, rows_of, way_of
 from tidemark.engine.queries.index_only import answers_alone, count_by_index, scan_index
 from tidemark.engine.queries.program_scans import accepted_batches, added_up, aggregate, scan_where

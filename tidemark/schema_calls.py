@@ -17,6 +17,7 @@ from tidemark.engine.base.errors import (
 from tidemark.engine.base.options import Size, parse_size
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
+from tidemark.engine.programs.checks import check_definition
 from tidemark.engine.queries.conditional_changes import delete_all
 from tidemark.engine.schema.catalog import Catalog
 from tidemark.engine.schema.column import ABSENT, Column
@@ -24,6 +25,7 @@ from tidemark.engine.schema.computed import Computed
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX, as_names
+from tidemark.engine.store.check_build import add_check
 from tidemark.engine.store.schema_changes import (
     change_columns,
     with_column,
@@ -31,6 +33,7 @@ from tidemark.engine.store.schema_changes import (
     with_name,
     with_renamed_column,
     with_wider_column,
+    without_check,
     without_column,
 )
 from tidemark.engine.store.sequences import SEQUENCES
@@ -39,6 +42,7 @@ from tidemark.replication.settings import system_tables
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
+    from tidemark.engine.programs.expressions import Expression
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
     from tidemark.engine.types import ColumnType
@@ -166,7 +170,7 @@ class SchemaCalls:
 
         Durable on return: the drop.
 
-        Raises: NoSuchTable, NoSuchColumn; SchemaInvalid for columns of the primary key or an index.
+        Raises: NoSuchTable, NoSuchColumn; SchemaInvalid for columns of the primary key, an index or a check.
 
         Examples:
             >>> db.drop_column("item", "stock")
@@ -192,7 +196,7 @@ class SchemaCalls:
         self._alter(table, lambda before: with_name(before, to), None)
 
     def rename_column(self, table: str, old: str, new: str) -> None:
-        """Give a column another name; keys, partitions and indexes follow.
+        """Give a column another name; keys, partitions, indexes and checks follow.
 
         Durable on return: the name.
 
@@ -348,6 +352,54 @@ class SchemaCalls:
         system_tables.refuse_change(table)
         self._store.drop_index(table, name)
         self._refresh_catalog()
+
+    def add_check(self, table: str, name: str, condition: Expression) -> None:
+        """Refuse rows for which a condition is false from now on, while transactions continue.
+
+        A row for which the condition is NULL is accepted, as in SQL. It is evaluated for every row that is inserted,
+        written, updated or loaded, one or many; not for rows that another site or a backup brings. The call reads all
+        rows, and waits for transactions that are open at its beginning, up to `lock_timeout_ms`.
+
+        Durable on return: the check. Any error before that, Ctrl-C included, leaves no check.
+
+        Args:
+            condition: An expression of `tm.col` over memory columns of the table.
+
+        Raises:
+            CheckFailed: The condition is false for a row; the error has its `key` and `values`.
+            SchemaInvalid: The table has a check of that name, the condition is no expression, or reads a disk column.
+            ProgramInvalid: The expression is not a condition over these columns.
+            NoSuchTable: There is no such table.
+            NoSuchColumn: The table lacks a column of the condition.
+            InvalidName: The name is not allowed.
+            TypeMismatch: A constant cannot be compared with its column.
+            LockTimeout: A transaction that was open did not end in time.
+
+        Examples:
+            >>> db.add_check("item", "in stock", tm.col("stock") >= 0)
+            >>> try:
+            ...     db["item"].update(1, {"stock": tm.col("stock") - 100})
+            ... except tm.CheckFailed as error:
+            ...     error.check, error.key, error.values
+            ('in stock', 1, {'stock': -90})
+        """
+        system_tables.refuse_change(table)
+        add_check(self._store, table, check_definition(name, condition))
+        self._refresh_catalog()
+
+    def drop_check(self, table: str, name: str) -> None:
+        """Drop a check.
+
+        Durable on return: the drop.
+
+        Raises: NoSuchTable; SchemaInvalid if the table has no check of that name.
+
+        Examples:
+            >>> db.add_check("item", "in stock", tm.col("stock") >= 0)
+            >>> db.drop_check("item", "in stock")
+            >>> db["item"].insert((4, "ink", -1))
+        """
+        self._alter(table, lambda before: without_check(before, name), None)
 
     def create_tablespace(
         self,

@@ -22,6 +22,7 @@ from tidemark.typed_rows import columns_of
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.base.failure import Failure
+    from tidemark.engine.programs.expressions import Expression
     from tidemark.engine.schema.column import Column
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.schema.partition import Partition
@@ -206,6 +207,7 @@ class TableCreation(TableLookup[Handle]):
         partition: Partition | None = None,
         tablespace: str | None = None,
         *,
+        checks: Mapping[str, Expression] | None = None,
         exist_ok: bool = False,
     ) -> Handle: ...
 
@@ -218,6 +220,7 @@ class TableCreation(TableLookup[Handle]):
         partition: Partition | None = None,
         tablespace: str | None = None,
         *,
+        checks: Mapping[str, Expression] | None = None,
         exist_ok: bool = False,
     ) -> TypedTable[R]: ...
 
@@ -229,6 +232,7 @@ class TableCreation(TableLookup[Handle]):
         partition: Partition | None = None,
         tablespace: str | None = None,
         *,
+        checks: Mapping[str, Expression] | None = None,
         exist_ok: bool = False,
     ) -> Handle | TypedTable[R]:
         """Create a table.
@@ -243,6 +247,7 @@ class TableCreation(TableLookup[Handle]):
             primary_key: The name of a column, or several.
             partition: How rows are divided among fragments; None: by hash.
             tablespace: Where columns with storage="disk" are stored; None: "main". Only for tables with such columns.
+            checks: Conditions by name, as `add_check` adds them.
             exist_ok: Return the table if it exists with this definition; indexes do not count.
 
         Returns:
@@ -256,6 +261,8 @@ class TableCreation(TableLookup[Handle]):
             SchemaInvalid: The definition is invalid, or a type of Arrow is that of no column.
             NoSuchColumn: The data has no column of that name for the key.
             InvalidName: A name is not allowed.
+            ProgramInvalid: A check is not a condition over the columns.
+            NoSuchColumn: A check reads a column that the table does not have.
             LimitExceeded: A limit of `engine/base/limits.py` is exceeded.
             NoSuchTablespace: The tablespace does not exist.
             MemoryExhausted: `data_memory` has no room.
@@ -279,7 +286,7 @@ class TableCreation(TableLookup[Handle]):
             made = columns_of(columns)
         elif has_arrow_schema(columns):
             made = columns_like(columns, as_names(primary_key, "primary_key"))
-        handle = self._created(new_table(name, made, primary_key, partition, tablespace), exist_ok)
+        handle = self._created(new_table(name, made, primary_key, partition, tablespace, checks), exist_ok)
         return TypedTable(handle, columns) if isinstance(columns, type) else handle
 
     def _created(self, definition: TableDefinition, exist_ok: bool) -> Handle:

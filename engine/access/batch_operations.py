@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 
 from tidemark.engine.access import snapshot_reads
+from tidemark.engine.access.checks import refuse_broken
 from tidemark.engine.access.computed_values import filled_batch
 from tidemark.engine.access.disk_reading import grown
 from tidemark.engine.access.reads_kernels import read_rows
@@ -120,8 +121,8 @@ def _reserve_index(table: Table, rows: int) -> None:
 def put_images(txn: Transaction, table: Table, encoded: EncodedRows, mode: int, first_row: int) -> None:
     """Insert, write or update encoded rows, sorted by fragment so that inserts become runs.
 
-    Raises: DuplicateKey, RowNotFound and NoPartition (`row` counts from `first_row`); TableAltered, which callers
-    handle; and as `settle`.
+    Raises: CheckFailed, DuplicateKey, RowNotFound and NoPartition (`row` counts from `first_row`); TableAltered, which
+    callers handle; and as `settle`.
     """
     images, offsets, count = encoded.images, encoded.offsets, encoded.count
     if count == 0:
@@ -145,6 +146,11 @@ def put_each(
     first_row: int | None,
 ) -> None:
     """Do `put_images` in the order given. first_row: None for a call of one row, which errors do not number."""
+    checks = table.checks
+    if checks is not None and not txn.is_decided:
+        if table.newest.stamp != table.stamp:
+            raise TableAltered  # they are those of the newest version, and read the column that was added
+        refuse_broken(table, checks, images, offsets, count, first_row)
     fixed_words = table.format.fixed_words
     slice_rows = PUT_SLICE_ROWS // (1 + UNIQUE_SHARE * len(table.uniques))
     position = 0

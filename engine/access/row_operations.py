@@ -56,7 +56,7 @@ def put(txn: Transaction, table: Table, row: Mapping[str, Any] | Any, mode: int)
 def put_image(txn: Transaction, table: Table, image: Words, mode: int) -> None:
     """Insert, write or update one row given as its image.
 
-    Raises: DuplicateKey, RowNotFound, NoPartition; TableAltered, which callers handle; and as `settle`.
+    Raises: CheckFailed, DuplicateKey, RowNotFound, NoPartition; TableAltered, which callers handle; and as `settle`.
     """
     table.check()
     put_each(txn, table, image, NOTHING, NOTHING, NOTHING, 1, mode, None)
@@ -87,7 +87,8 @@ def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any])
     """Change some columns of one row. Raises: RowNotFound, and errors of validation."""
     txn.check(locks=True)
     encoded = table.format.encode_changes(changes)
-    if encoded.var or encoded.disk is not None or not table.unique_columns.isdisjoint(changes):
+    is_whole = table.checks is not None  # they are asked about the image
+    if is_whole or encoded.var or encoded.disk is not None or not table.unique_columns.isdisjoint(changes):
         with_disk = encoded.disk is not None
         entry = locked_entry(txn, table, key, with_disk)
         mode = a.MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else a.MODE_UPDATE

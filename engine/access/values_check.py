@@ -12,27 +12,34 @@ from tidemark.engine.access.snapshot_reads import committed_row, scan
 from tidemark.engine.base.errors import PageDamaged, SnapshotTooOld
 from tidemark.engine.index.index_layout import PLACE_SHIFT, PLACE_SLOT_MASK
 from tidemark.engine.memory.arena_layout import BLOCK_WORDS, F_NUMBER, OK, PAGE_SHIFT, PG_FRAGMENT, PG_LOGICAL
+from tidemark.engine.programs.checks import Checks
 from tidemark.engine.rows import values_layout as v
 from tidemark.engine.rows.values_check_kernels import check_values
 from tidemark.engine.rows.values_plan import ValuesPlan
 from tidemark.engine.schema.partition_words import KEY_ROOM_WORDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tidemark.engine.access.scan_batch import ScanBatch
     from tidemark.engine.schema.column import Column
     from tidemark.engine.table.table import Table
 
 
+CHECK_BROKEN = -1  # beside those that kernels find
+
+
 class ValueFault(NamedTuple):
-    """A finding: one of VALUE_, the row, and the column if the fault is of one. `key` is None if it cannot be read."""
+    """A finding: one of VALUE_ or CHECK_BROKEN, the row, and the column if the fault is of one. `key` is None if it
+    cannot be read.
+    """
 
     fault: int
     rowid: int
     key: object
     column: Column | None
     is_dropped: bool
+    check: str | None = None  # name of a check that the row breaks, with CHECK_BROKEN
 
 
 class ValuesCheck:
@@ -43,36 +50,24 @@ class ValuesCheck:
         self._number = number
         self._plan = ValuesPlan(table.format.layout, table.format.needs_disk(None))
         self._scratch = np.zeros(KEY_ROOM_WORDS, dtype=np.int64)
+        definition = table.definition
+        # Not those of the table, which has one that is being added too.
+        self._checks = Checks(definition, definition.checks) if definition.checks else None
         self.is_whole = True  # False: ended early, because the table was altered and rows may have a newer form
 
     def faults(self) -> Iterator[ValueFault]:
         """Yield the faults. Raises: NoSuchTable if the table is dropped meanwhile, and errors of reading disk pages."""
-        for batch in self._batches():
+        for batch in committed_batches(self._table, self._number):
             found = list(self._in_batch(batch))
             if found and self._table.newest is not self._table:
                 self.is_whole = False
                 return
             yield from found
 
-    def _batches(self) -> Iterator[ScanBatch]:
-        """Yield all rows; each of the instant at which the scan began, or began again."""
-        table = self._table
-        rowid = 0
-        is_end = False
-        while not is_end:
-            table.check()
-            with table.views.open(table.handle) as view:
-                try:
-                    for batch in scan(view, table, None, None, [self._number], rowid):
-                        rowid = int(batch.rowids()[-1]) + 1
-                        yield batch
-                    is_end = True
-                except SnapshotTooOld:  # the rows changed meanwhile do not fit into memory: continue with a new view
-                    pass
-
     def _in_batch(self, batch: ScanBatch) -> Iterator[ValueFault]:
         offsets = np.ascontiguousarray(batch.offsets[: batch.count])
         state = np.zeros(v.VS_WORDS, dtype=np.int64)
+        is_sound = True
         # Read for each batch: partitions may come and go, and rows of one that is gone are not read any more.
         place = (self._table.hash_header, self._number, self._scratch, state)
         while (fault := int(check_values(batch.entries, offsets, self._plan.words, *place))) != OK:
@@ -86,6 +81,12 @@ class ValuesCheck:
                 None if held is None else held.column,
                 held is not None and held.is_dropped,
             )
+            is_sound = False
+        if self._checks is not None and is_sound:  # programs read sound rows
+            for place in self._checks.broken(self._table, batch.entries, offsets).tolist():
+                check, _ = self._checks.reason(self._table, batch.entries, int(offsets[place]))
+                key = self._key(batch, int(offsets[place]))
+                yield ValueFault(CHECK_BROKEN, int(batch.rowids()[place]), key, None, False, check.name)
 
     def _key(self, batch: ScanBatch, offset: int) -> object:
         row_format = self._table.format
@@ -93,6 +94,24 @@ class ValuesCheck:
             return row_format.decode_key(row_format.image_key(batch.entries[offset:]))
         except (PageDamaged, ValueError, IndexError, ArithmeticError):
             return None
+
+
+def committed_batches(table: Table, number: int, columns: Sequence[str] | None = None) -> Iterator[ScanBatch]:
+    """Yield all rows of a fragment, each of the instant at which the scan began, or began again. columns: whose values
+    are wanted; None: of all. Raises: NoSuchTable if the table is dropped meanwhile.
+    """
+    rowid = 0
+    is_end = False
+    while not is_end:
+        table.check()
+        with table.views.open(table.handle) as view:
+            try:
+                for batch in scan(view, table, columns, None, [number], rowid):
+                    rowid = int(batch.rowids()[-1]) + 1
+                    yield batch
+                is_end = True
+            except SnapshotTooOld:  # the rows changed meanwhile do not fit into memory: continue with a new view
+                pass
 
 
 def key_of_place(table: Table, place: int) -> tuple[int, object]:

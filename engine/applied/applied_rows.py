@@ -24,7 +24,7 @@ from tidemark.engine.access.batch_operations import (
 from tidemark.engine.base.errors import DuplicateKey, RowNotFound
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_INSERT
-from tidemark.engine.queries.conditions import Running
+from tidemark.engine.programs.running import Running
 from tidemark.engine.rows.columnar import EncodedKeys, encode_keys, encode_rows
 from tidemark.engine.table.table import TableAltered
 from tidemark.engine.types.arrow import compute

@@ -113,6 +113,12 @@ class NotNullViolation(Rejected):
     """None was given for a column that is not nullable, or a column without default was left out."""
 
 
+class CheckFailed(Rejected):
+    """A `check` of the table is false for a row, or cannot be evaluated: `key`, and `values` of the columns that it
+    reads; `row`: the position in a batch.
+    """
+
+
 class RowTooLarge(Rejected):
     """The row exceeds a size limit."""
 

@@ -239,6 +239,8 @@ class Plan:
         self.words[u.U_VAR_COLUMNS] = len(var)
         self.words[u.U_VAR_LIST] = start + len(values) + len(keys)
         self.words[u.U_IS_PUT] = is_put
+        if table.checks is not None:
+            self.words[u.U_GENERATION] = -1  # the general path asks them about each image
 
     def unique(self, key: Any, index: Any) -> Any:
         """Return the committed row with a key of the unique index of this name."""

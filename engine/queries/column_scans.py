@@ -15,10 +15,11 @@ from tidemark.engine.access.scan_batch import SCAN_BATCH_ROWS, SCAN_WORDS, ScanB
 from tidemark.engine.access.snapshot_reads import scan
 from tidemark.engine.memory.arena_layout import F_ROWS, OK, ST_CHANGED, ST_DROPPED, ST_MORE, ST_SPACE
 from tidemark.engine.programs.program_layout import VECTOR_ROWS
+from tidemark.engine.programs.running import rows_memory
 from tidemark.engine.queries import program_scan_layout as q
 from tidemark.engine.queries.column_scan_kernels import scan_columns
 from tidemark.engine.queries.columns import TEXT_BYTES, Columns, is_copied, schema_of
-from tidemark.engine.queries.conditions import Condition, rows_memory
+from tidemark.engine.queries.conditions import Condition
 from tidemark.engine.queries.filters import filter_of
 from tidemark.engine.queries.index_choice import way_of
 from tidemark.engine.queries.program_scans import accepted_batches

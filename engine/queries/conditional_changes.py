@@ -29,8 +29,9 @@ from tidemark.engine.programs.compiled import compile_update
 from tidemark.engine.programs.expressions import Expression, col
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER
 from tidemark.engine.programs.interpreter import Program, bits_float
+from tidemark.engine.programs.running import Running, is_accepted, run_one
 from tidemark.engine.programs.verifier import CLASS_TYPES
-from tidemark.engine.queries.conditions import Condition, Running, is_accepted, run_one
+from tidemark.engine.queries.conditions import Condition
 from tidemark.engine.queries.program_scans import scan_where
 from tidemark.engine.rows.column_input import to_columns
 from tidemark.engine.rows.column_output import arrow_of

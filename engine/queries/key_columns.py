@@ -10,9 +10,9 @@ import numpy as np
 from tidemark.engine.access.batch_operations import decode_entries, key_words_of, lock_keys, read_keys
 from tidemark.engine.access.row_operations import lock_shared
 from tidemark.engine.memory.arena_layout import OK, ST_SPACE
+from tidemark.engine.programs.running import rows_memory
 from tidemark.engine.queries import program_scan_layout as q
 from tidemark.engine.queries.columns import TEXT_BYTES, Columns, is_copied
-from tidemark.engine.queries.conditions import rows_memory
 from tidemark.engine.queries.key_columns_kernels import read_columns
 from tidemark.engine.rows.column_output import arrow_schema, wanted_names
 from tidemark.engine.rows.columnar import encode_keys

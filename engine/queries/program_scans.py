@@ -23,8 +23,9 @@ from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_aggregates
 from tidemark.engine.programs.interpreter import Program
+from tidemark.engine.programs.running import Running, failed
 from tidemark.engine.queries import program_scan_layout as q
-from tidemark.engine.queries.conditions import SLOTS_MAX, Condition, Running, failed, names_of, slots_per_call
+from tidemark.engine.queries.conditions import SLOTS_MAX, Condition, names_of, slots_per_call
 from tidemark.engine.queries.filter_scan_kernels import scan_filter
 from tidemark.engine.queries.filters import filter_of
 from tidemark.engine.queries.index_choice import Choice, Lookup, few_keys, way_of

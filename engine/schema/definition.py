@@ -14,6 +14,7 @@ from typing import Any
 
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import SchemaInvalid, VersionTooOld
+from tidemark.engine.schema.check_definition import CheckDefinition, check_from_json
 from tidemark.engine.schema.column import ABSENT, Column, Columns, column_from_json
 from tidemark.engine.schema.index_definition import IndexDefinition, index_from_json
 from tidemark.engine.schema.names import alternatives, check_name, qualified_name
@@ -25,7 +26,8 @@ JSON_VERSION = 1
 ALTERED_JSON_VERSION = 2  # of tables with an added column, so that older readers refuse them
 # Of tables with a dropped column. Programs that wrote 2 for these moved other columns when one was dropped.
 DROPPED_JSON_VERSION = 3
-COMPUTED_JSON_VERSION = 4  # of tables with a computed default, with or without dropped columns
+# Of tables with what each writer must know: computed defaults, checks. Older programs would leave them out.
+RULES_JSON_VERSION = 4
 DEFAULT_TABLESPACE = "main"
 _FIRST_OPTION = 5  # of the fields: after the arguments that each table has
 
@@ -50,7 +52,8 @@ class TableDefinition(Columns):
     `table_id` is 0 until the store numbers the table; every schema change raises `version`. `tablespace` is the
     tablespace of the disk columns; None without disk columns, or until the store fills in DEFAULT_TABLESPACE.
     `indexes`: built indexes, in order of creation. `dropped`: columns for which rows may still have bytes, each with
-    its place among all columns that ever existed, ascending.
+    its place among all columns that ever existed, ascending. `checks`: in the order in which they were added; which of
+    them can be compiled is known to `engine/programs/checks.py`.
     """
 
     table_id: int
@@ -62,6 +65,7 @@ class TableDefinition(Columns):
     tablespace: str | None = None
     indexes: tuple[IndexDefinition, ...] = ()
     dropped: tuple[tuple[int, Column], ...] = ()
+    checks: tuple[CheckDefinition, ...] = ()
 
     def __post_init__(self) -> None:
         key: Sequence[str] = (self.primary_key,) if isinstance(self.primary_key, str) else self.primary_key
@@ -70,6 +74,7 @@ class TableDefinition(Columns):
         object.__setattr__(self, "primary_key", tuple(key))
         object.__setattr__(self, "indexes", tuple(self.indexes))
         object.__setattr__(self, "dropped", tuple(self.dropped))
+        object.__setattr__(self, "checks", tuple(self.checks))
         if not is_int(self.table_id) or not 0 <= self.table_id <= limits.TABLE_ID_MAX:
             raise SchemaInvalid(f"table id must be 0 to {limits.TABLE_ID_MAX}, got {shown(self.table_id)}")
         if not is_int(self.version) or not 1 <= self.version <= limits.SCHEMA_VERSION_MAX:
@@ -80,6 +85,7 @@ class TableDefinition(Columns):
         self._check_columns()
         self._check_key()
         self._check_indexes()
+        self._check_checks()
         object.__setattr__(self, "partition", self.partition.bound_to(self))
         self._check_sizes()
 
@@ -176,6 +182,17 @@ class TableDefinition(Columns):
             seen.add(index.name)
             index.check_columns(self.name, known)
 
+    def _check_checks(self) -> None:
+        known = {column.name: column for column in self.columns}
+        seen: set[str] = set()
+        for check in self.checks:
+            if not isinstance(check, CheckDefinition):
+                raise self._wrong(f"checks must be CheckDefinition objects, got {shown(check)}")
+            if check.name in seen:
+                raise self._wrong(f"check {check.name!r} appears twice")
+            seen.add(check.name)
+            check.check_columns(self.name, known)
+
     def _check_sizes(self) -> None:
         fixed_bytes = fixed_image_bytes(self)
         if fixed_bytes > limits.FIXED_BYTES_MAX:
@@ -191,8 +208,8 @@ class TableDefinition(Columns):
 
     @property
     def _json_version(self) -> int:
-        if any(column.computed for _, column in self.physical):
-            return COMPUTED_JSON_VERSION
+        if self.checks or any(column.computed for _, column in self.physical):
+            return RULES_JSON_VERSION
         if self.dropped:
             return DROPPED_JSON_VERSION
         return ALTERED_JSON_VERSION if any(column.added for column in self.columns) else JSON_VERSION
@@ -214,6 +231,8 @@ class TableDefinition(Columns):
             value["indexes"] = [index.to_json() for index in self.indexes]
         if self.dropped:
             value["dropped"] = [{"at": at, "column": column.to_json()} for at, column in self.dropped]
+        if self.checks:
+            value["checks"] = [check.to_json() for check in self.checks]
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
     @classmethod
@@ -223,9 +242,9 @@ class TableDefinition(Columns):
         """
         try:
             value = json.loads(data)
-            if value["format"] not in range(JSON_VERSION, COMPUTED_JSON_VERSION + 1):
+            if value["format"] not in range(JSON_VERSION, RULES_JSON_VERSION + 1):
                 raise SchemaInvalid(
-                    f"table definition has format {shown(value['format'])}, this reads up to {COMPUTED_JSON_VERSION}"
+                    f"table definition has format {shown(value['format'])}, this reads up to {RULES_JSON_VERSION}"
                 )
             if value.get("dropped") and value["format"] < DROPPED_JSON_VERSION:
                 raise _mixed_rows(value)
@@ -240,6 +259,7 @@ class TableDefinition(Columns):
                 value.get("tablespace"),
                 tuple(index_from_json(each) for each in value.get("indexes", ())),
                 tuple((each["at"], column_from_json(each["column"])) for each in value.get("dropped", ())),
+                tuple(check_from_json(each) for each in value.get("checks", ())),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise SchemaInvalid(f"not a table definition: {shown(data)}") from error

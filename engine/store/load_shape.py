@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tidemark.engine.log import load_arena_layout as li
 from tidemark.engine.log.redo_layout import pack_identity
 from tidemark.engine.memory.arena_layout import PAGE_HEADER_WORDS, PAGE_WORDS, ROW_HEADER_WORDS
+from tidemark.engine.programs.checks import Checks
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition_words import hash_header
 from tidemark.engine.schema.partitions_kernels import PARTITION_SEED
+from tidemark.engine.table.table import shown_key
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
@@ -31,6 +33,16 @@ class LoadShape:
         row_words = ROW_HEADER_WORDS + max(self.format.fixed_words, 1) + reference
         self.slots = (PAGE_WORDS - PAGE_HEADER_WORDS) // row_words
         self.key_words = 0 if self.format.key_in_var else self.format.key_words
+        self.checks = Checks(definition, definition.checks) if definition.checks else None
+
+    @property
+    def name(self) -> str:
+        """The name of the table."""
+        return self.definition.name
+
+    def format_key(self, key: Any) -> str:
+        """Return a key for a message, shortened."""
+        return shown_key(key)
 
     def words(self, fragment: int) -> Words:
         """Return the LI_ words of one fragment for the kernels."""

@@ -7,15 +7,16 @@ call, then by name. No row is rewritten. An invalid change is refused before any
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import SchemaInvalid, TableExists, Unsupported
+from tidemark.engine.programs.checks import check_definitions
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import DEFAULT_TABLESPACE, TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
-from tidemark.engine.schema.names import as_names, qualified_name
+from tidemark.engine.schema.names import alternatives, as_names, qualified_name
 from tidemark.engine.schema.partition import (
     HashPartition,
     ListPartition,
@@ -26,6 +27,8 @@ from tidemark.engine.schema.partition import (
 from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
+    from tidemark.engine.programs.expressions import Expression
+    from tidemark.engine.schema.check_definition import CheckDefinition
     from tidemark.engine.store.store import Store
     from tidemark.engine.types import ColumnType
 
@@ -51,15 +54,16 @@ def new_table(
     primary_key: str | Iterable[str],
     partition: Partition | None,
     tablespace: str | None,
+    checks: Mapping[str, Expression] | None = None,
 ) -> TableDefinition:
-    """Return the definition of a new table. Raises: SchemaInvalid, InvalidName, LimitExceeded."""
+    """Return the definition of a new table. Raises: SchemaInvalid, InvalidName, LimitExceeded, TypeMismatch."""
     given = [columns] if isinstance(columns, Column) else columns
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise SchemaInvalid(f"columns of a table must be Column objects, got {shown(columns)}")
     key = as_names(primary_key, "primary_key")
     made = tuple(fresh(column) for column in given)
     parts = HashPartition() if partition is None else partition
-    return TableDefinition(0, 1, name, made, tuple(key), parts, tablespace)
+    return TableDefinition(0, 1, name, made, tuple(key), parts, tablespace, checks=check_definitions(checks))
 
 
 def as_new(definition: TableDefinition) -> TableDefinition:
@@ -138,6 +142,7 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
             f"{definition.name}.{name} is part of the primary key and cannot be dropped; make a new table without it"
         )
     refuse_indexed(definition, name, definition.indexes, "dropped")
+    refuse_checked(definition, name, definition.checks, "dropped")
     places = [at for at, _ in definition.physical]
     dropped = sorted([*definition.dropped, (places.index(position), column)], key=lambda each: each[0])
     columns = definition.columns
@@ -154,6 +159,40 @@ def refuse_indexed(definition: TableDefinition, name: str, indexes: tuple[IndexD
                 column=name,
                 index=index.name,
             )
+
+
+def refuse_checked(definition: TableDefinition, name: str, checks: tuple[CheckDefinition, ...], what: str) -> None:
+    """Refuse to change a column that a check reads. Raises: SchemaInvalid."""
+    for check in checks:
+        if name in check.columns:
+            raise SchemaInvalid(
+                f"{definition.name}.{name} is read by check {check.name} and cannot be {what}; drop the check first",
+                table=definition.name,
+                column=name,
+                check=check.name,
+            )
+
+
+def with_check(definition: TableDefinition, check: CheckDefinition) -> TableDefinition:
+    """Return the definition with one more check. Raises: SchemaInvalid, NoSuchColumn."""
+    if any(each.name == check.name for each in definition.checks):
+        raise SchemaInvalid(
+            f"table {definition.name} has a check {check.name}; choose another name, or drop that check first",
+            table=definition.name,
+            check=check.name,
+        )
+    return _next(definition, checks=(*definition.checks, check))
+
+
+def without_check(definition: TableDefinition, name: str) -> TableDefinition:
+    """Return the definition without a check. Raises: SchemaInvalid if it has none of that name."""
+    kept = tuple(each for each in definition.checks if each.name != name)
+    if len(kept) == len(definition.checks):
+        known = alternatives(name, (each.name for each in definition.checks))
+        raise SchemaInvalid(
+            f"table {definition.name} has no check {shown(name)}; {known}", table=definition.name, check=name
+        )
+    return _next(definition, checks=kept)
 
 
 def _renamed_partition(definition: TableDefinition, columns: tuple[Column, ...], old: str, new: str) -> Partition:
@@ -181,6 +220,7 @@ def with_renamed_column(definition: TableDefinition, old: str, new: str) -> Tabl
             replace(index, columns=tuple(new if each == old else each for each in index.columns))
             for index in definition.indexes
         ),
+        checks=tuple(check.renamed(old, new) for check in definition.checks),
     )
 
 
@@ -244,7 +284,7 @@ def change_columns(
 ) -> None:
     """Change the columns or the name of a table. Durable on return. Raises: NoSuchTable, and errors of `change`.
 
-    column: a column that must not be in an index being built.
+    column: a column that must not be in an index being built, nor be read by a check being added.
     """
     with store.schema.changing():
         table = store.tables.named(name)
@@ -252,6 +292,7 @@ def change_columns(
         if column is not None:
             building = tuple(each.definition for each in table.building)
             refuse_indexed(table.definition, column, building, "changed")
+            refuse_checked(table.definition, column, table.announced, "changed")
         if after.name != table.name and after.name in store.tables.by_name:
             raise TableExists(
                 f"table {after.name} exists; choose another name, or drop that table first", table=after.name

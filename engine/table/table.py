@@ -26,6 +26,7 @@ from tidemark.engine.index.unique import UniqueHash
 from tidemark.engine.memory.arena import Arena, memory_full
 from tidemark.engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE, T_PARTITION
 from tidemark.engine.memory.handles_kernels import set_descriptor_word
+from tidemark.engine.programs.checks import Checks
 from tidemark.engine.rows.column_words import column_place
 from tidemark.engine.rows.growth_kernels import reserve_index
 from tidemark.engine.rows.row_format import RowFormat
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 
     from tidemark.engine.disk.columns import DiskColumns
     from tidemark.engine.memory.arena import Words
+    from tidemark.engine.schema.check_definition import CheckDefinition
     from tidemark.engine.schema.column import Column
     from tidemark.engine.schema.index_definition import IndexDefinition
 
@@ -53,6 +55,18 @@ EXTENTS_PER_CALL = 64
 def is_same(one: TableDefinition, other: TableDefinition) -> bool:
     """Whether two definitions have the same canonical JSON."""
     return one.to_json() == other.to_json()
+
+
+def _compiled(definition: TableDefinition, announced: tuple[CheckDefinition, ...]) -> Checks | None:
+    """Return the checks of a definition, and others, compiled; None if there are none. Raises: as `Checks`."""
+    every = (*definition.checks, *announced)
+    return Checks(definition, every) if every else None
+
+
+def shown_key(key: Any) -> str:
+    """Return a key for a message, shortened."""
+    text = repr(key)
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 class TableAltered(Exception):
@@ -91,8 +105,10 @@ class Table:
     __slots__ = (
         "handle",
         "arena",
+        "announced",
         "building",
         "by_number",
+        "checks",
         "definition",
         "format",
         "fragments",
@@ -153,6 +169,9 @@ class Table:
         # Handles by fragment number; `fragments` has them in the same order. Both are replaced, never changed in place.
         self.by_number = dict(zip(numbers, self.fragments, strict=True))
         self.is_dropped = False
+        # Those of the definition in force and those being added, which no definition has yet; the same in all versions.
+        self.announced: tuple[CheckDefinition, ...] = ()
+        self.checks = _compiled(definition, ())
         self.plan: Any = None  # how kernels answer calls of one row (`engine/point/plan.py`), once it is made
         self.superseded_by: Table | None = None  # None, not itself: a view must not be part of a cycle
         self._views = [weakref.ref(self)]
@@ -196,8 +215,8 @@ class Table:
         return [view for each in self._views if (view := each()) is not None]
 
     def altered(self, definition: TableDefinition) -> Table:
-        """Return this table with other columns or another name; not visible to callers before `publish`. Raises:
-        SchemaInvalid.
+        """Return this table with other columns, checks or another name; not visible to callers before `publish`.
+        Raises: SchemaInvalid; as `Checks`.
         """
         view = object.__new__(Table)
         for name in Table.__slots__:
@@ -206,7 +225,13 @@ class Table:
         view.definition = definition
         view.format = RowFormat(definition)
         view._columns_of = {}
+        view.announced = tuple(check for check in self.announced if check not in definition.checks)
+        view.checks = _compiled(definition, view.announced)
         return view
+
+    def announce_checks(self, announced: tuple[CheckDefinition, ...]) -> None:
+        """Ask these checks about changes from now on, beside those of the definition. Raises: as `Checks`."""
+        self._share(announced=announced, checks=_compiled(self.definition, announced))
 
     def publish(self) -> None:
         """Become the version in force. It cannot fail, and a second call, as after Ctrl-C, changes nothing."""
@@ -217,6 +242,7 @@ class Table:
             index.definition, index.table_name = definitions[index.name], self.name
         self.superseded_by = None
         self._follow_uniques()
+        self._share(announced=self.announced, checks=self.checks)
         for view in self._live():
             if view is not self:
                 view.superseded_by = self
@@ -523,5 +549,4 @@ class Table:
 
     def format_key(self, key: Any) -> str:
         """Return a key for a message, shortened."""
-        text = repr(key)
-        return text if len(text) <= 60 else text[:57] + "..."
+        return shown_key(key)

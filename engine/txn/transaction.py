@@ -139,6 +139,7 @@ class Transaction:
     )
 
     view: KeptView | None = None  # None: each call reads what is committed when it begins
+    is_decided = False  # True: the source of its rows has decided about them, so checks are not asked
 
     # From its begin on:
     mem: Words
@@ -965,6 +966,13 @@ class Transaction:
                 # Before the hand-over to the log it is rolled back; after it, it is committed: see outcome(txid).
                 self.rollback()
                 raise
+
+
+class DecidedTransaction(Transaction):
+    """A transaction of rows about which their source has decided: another site, or a backup."""
+
+    __slots__ = ()
+    is_decided = True
 
 
 def end_abandoned(store: Resources) -> None:

@@ -237,6 +237,9 @@ class Adopter:
         """Place all rows for a transaction; they are not visible yet. Raises: as `adopt`."""
         if not manifest.files:
             return
+        # Asked after the begin: a check that is added later waits for this transaction, and reads its rows.
+        if not {*table.newest.definition.checks, *table.newest.announced} <= set(manifest.job.definition.checks):
+            raise _altered(manifest.job)
         records = AdoptedRecords(self._files, self._identity[0], txn.txid, manifest.files)
         txn.begin_to_adopt(records)
         placing = _Placing(txn, table, manifest, records, progress)
@@ -255,7 +258,7 @@ def mark_of(name: str, txid: int, rows: int) -> bytes:
 
 def _altered(job: LoadJob) -> LoadRefused:
     return LoadRefused(
-        f"columns or partitions of {job.table} were changed since load {job.name} was planned; plan another one",
+        f"columns, checks or partitions of {job.table} were changed after load {job.name} was planned; plan another",
         table=job.table,
         load=job.name,
     )

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tidemark.engine.access.checks import refuse_broken
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import (
+    CheckFailed,
     FileMissing,
     LoadEnded,
     NotNullViolation,
@@ -45,7 +47,7 @@ if TYPE_CHECKING:
 BATCH_ROWS = 1 << 16
 REFUSED_MAX = 1_000  # refused rows that are examined one by one
 SHOWN_CHARACTERS = 80
-_BAD_VALUE = (TypeMismatch, ValueOutOfRange, NotNullViolation, RowTooLarge)
+_BAD_VALUE = (TypeMismatch, ValueOutOfRange, NotNullViolation, RowTooLarge, CheckFailed)
 
 
 class Refusals:
@@ -228,9 +230,12 @@ def _encoded(
 
     def encode(begin: int, count: int) -> None:
         part = batch.slice(begin, count)
-        if row_format.computed:
-            part = filled_columns(row_format, part, clock, numbers, first_row + begin)
-        found.append((begin, encode_rows(row_format, part, first_row + begin)))
+        if shape.format.computed:
+            part = filled_columns(shape.format, part, clock, numbers, first_row + begin)
+        rows = encode_rows(shape.format, part, first_row + begin)
+        if shape.checks is not None:
+            refuse_broken(shape, shape.checks, rows.images, rows.offsets, rows.count, first_row + begin)
+        found.append((begin, rows))
 
     _halve(batch, first_row, refused, encode)
     return found

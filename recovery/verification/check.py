@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
 from typing import TYPE_CHECKING
 
-from tidemark.engine.access.values_check import ValueFault, ValuesCheck, key_of_place
+from tidemark.engine.access.values_check import CHECK_BROKEN, ValueFault, ValuesCheck, key_of_place
 from tidemark.engine.base.errors import (
     CatalogDamaged,
     Damaged,
@@ -353,6 +353,8 @@ def _check_values(store: Store, table: Table, number: int, where: str, report: C
 
 def _said(table: Table, found: ValueFault) -> str:
     key = "" if found.key is None else f" with key {table.format_key(found.key)}"
+    if found.fault == CHECK_BROKEN:
+        return f"row {found.rowid}{key} breaks check {found.check}"
     if found.fault == VALUE_PARTITION:
         return f"row {found.rowid}{key} belongs to another partition"
     if found.column is None:

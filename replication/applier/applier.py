@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tidemark.engine.base.errors import Error, PeerError, Retryable
 from tidemark.engine.base.options import parse_size
 from tidemark.engine.base.out_of_memory import memory_error
+from tidemark.engine.txn.transaction import DecidedTransaction
 from tidemark.replication.applier.apply_status import (
     applied_epoch,
     applied_epochs,
@@ -208,7 +209,7 @@ class Applier:
         memory_bytes = max(self.store.options.transaction_memory_bytes, MEMORY_BYTES_MIN)
         state = EpochState(source_id, epoch, self.mre.begin(), self.exceptions_counts, memory_bytes)
         self.passes.begin()
-        txn: Transaction = self.store.transactions.begin()
+        txn = self.store.transactions.begin(kind=DecidedTransaction)
         try:
             run = self._run_passes(txn, transaction, state, items)
             for server_id, at, logger_id in run.statuses:

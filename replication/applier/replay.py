@@ -23,6 +23,7 @@ from tidemark.engine.applied import applied_rows
 from tidemark.engine.applied.noted_rows import tag
 from tidemark.engine.base.errors import BinlogDamaged, MemoryExhausted, Rejected, Retryable, TransactionTooLarge
 from tidemark.engine.log.redo_layout import AUTHOR_MASK
+from tidemark.engine.txn.transaction import DecidedTransaction
 from tidemark.replication.applier.apply_status import write_row
 from tidemark.replication.applier.held_rows import HeldRows
 from tidemark.replication.applier.intake import Intake, IntakeOptions, StatusRows
@@ -203,7 +204,7 @@ class AuthoredTransaction:
         self.author = author
         self.rows = 0
         self._store = store
-        self.txn: Transaction = store.transactions.begin()
+        self.txn: Transaction = store.transactions.begin(kind=DecidedTransaction)
         memory_bytes = max(store.options.transaction_memory_bytes, MEMORY_BYTES_MIN)
         self.held = HeldRows(self.txn, author, memory_bytes // 4)
         self._left_bytes = memory_bytes // 4

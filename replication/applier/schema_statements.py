@@ -23,6 +23,7 @@ from tidemark.engine.base.errors import (
     TableExists,
     Unsupported,
 )
+from tidemark.engine.schema.check_definition import CheckDefinition
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
@@ -30,11 +31,13 @@ from tidemark.engine.schema.partition import ListPartition, RangePartition
 from tidemark.engine.store.schema_changes import (
     as_new,
     change_columns,
+    with_check,
     with_column,
     with_default,
     with_name,
     with_renamed_column,
     with_wider_column,
+    without_check,
     without_column,
 )
 from tidemark.replication.injector.schema_events import SchemaOperation, SchemaStatement, is_local, is_same_default
@@ -47,7 +50,7 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
 
 _log = logging.getLogger("tidemark.applier")
-T = TypeVar("T", Column, IndexDefinition)
+T = TypeVar("T", CheckDefinition, Column, IndexDefinition)
 
 
 def apply_statement(store: Store, database: str, text: str, author: int = 0) -> int:
@@ -272,7 +275,7 @@ def _set_default(store: Store, definition: TableDefinition, statement: s.SetDefa
     return 1
 
 
-# --- indexes and partitions -----------------------------------------------------------------------
+# --- indexes, checks and partitions ----------------------------------------------------------------
 def _create_index(store: Store, definition: TableDefinition, statement: s.CreateIndex) -> int:
     found = _named(definition.indexes, statement.index.name)
     if found == statement.index:
@@ -291,6 +294,22 @@ def _drop_index(store: Store, definition: TableDefinition, statement: s.DropInde
     if _named(definition.indexes, statement.index) is None:
         return 0
     store.drop_index(definition.name, statement.index)
+    return 1
+
+
+def _add_check(store: Store, definition: TableDefinition, statement: s.AddCheck) -> int:
+    """Add a check without reading the rows, about which the source has decided."""
+    found = _named(definition.checks, statement.check.name)
+    if found == statement.check:
+        return 0
+    change_columns(store, definition.name, lambda before: with_check(before, statement.check))
+    return 1
+
+
+def _drop_check(store: Store, definition: TableDefinition, statement: s.DropCheck) -> int:
+    if _named(definition.checks, statement.check) is None:
+        return 0
+    change_columns(store, definition.name, lambda before: without_check(before, statement.check))
     return 1
 
 
@@ -325,6 +344,8 @@ _ALTERATIONS: dict[type[s.TableChange], Callable[[Store, TableDefinition, Any], 
     s.SetDefault: _set_default,
     s.CreateIndex: _create_index,
     s.DropIndex: _drop_index,
+    s.AddCheck: _add_check,
+    s.DropCheck: _drop_check,
     s.AddPartition: _add_partition,
     s.DropPartition: _drop_partition,
 }

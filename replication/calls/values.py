@@ -14,8 +14,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgpack
@@ -32,6 +31,7 @@ from tidemark.engine.base.errors import (
     ValueOutOfRange,
 )
 from tidemark.engine.programs import expressions
+from tidemark.engine.programs.expression_nodes import InvalidNodes, expression_of, nodes_of
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.schema.column import ABSENT, Column, column_from_json
@@ -82,26 +82,10 @@ KINDS: dict[str, tuple[bool, int, int, int]] = {
 EXTENSIONS = tuple(KINDS)
 _MEASURES = np.array(list(KINDS.values()), dtype=np.int64).reshape(-1)
 _NUMBERS = {name: number for number, name in enumerate(EXTENSIONS)}
-NODES = {
-    kind.__name__: kind
-    for kind in (
-        expressions.Col,
-        expressions.Constant,
-        expressions.Arithmetic,
-        expressions.Compare,
-        expressions.Junction,
-        expressions.Not,
-        expressions.NullTest,
-        expressions.Member,
-        expressions.Like,
-    )
-}
 # Row classes are built on demand and cached, so their names are few and short, and classes per message are limited.
 FIELDS_MAX = limits.COLUMNS_MAX + 16  # columns and hidden fields of a row
 FIELD_CHARACTERS_MAX = 4 * limits.NAME_CHARACTERS_MAX
 ROW_CLASSES_MAX = 64  # per message
-# Declared types of the fields of expressions that hold other nodes.
-_ONE, _MANY = "Expression", "tuple[Expression, ...]"
 Definitions = Callable[[str], TableDefinition]
 
 
@@ -286,24 +270,7 @@ def _ext(name: str, payload: bytes) -> Any:
 
 
 def _expression(value: expressions.Expression) -> bytes:
-    """Pack the nodes, children first, each with its name, its number of children, and its values."""
-    nodes: list[list[Any]] = []
-    ahead = [value]
-    while ahead:
-        node = ahead.pop()
-        parts: list[expressions.Expression] = []
-        values = []
-        for field in fields(node):  # type: ignore[arg-type]
-            content = getattr(node, field.name)
-            if field.type == _ONE:
-                parts.append(content)
-            elif field.type == _MANY:
-                parts += content
-            else:
-                values.append(content)
-        nodes.append([type(node).__name__, len(parts), *values])
-        ahead += parts
-    return _packed(nodes[::-1])
+    return _packed(nodes_of(value))
 
 
 def _program_parts(value: Program) -> bytes:
@@ -369,37 +336,11 @@ def _row_class_of(names: tuple[str, ...]) -> Any:
 
 
 def _expression_of(nodes: Any) -> expressions.Expression:
-    """Build the expression from its nodes, with a stack of the nodes that have no parent yet. Raises: ProgramInvalid,
-    FrameRejected.
-    """
-    made: list[expressions.Expression] = []
-    for name, count, *values in nodes:
-        kind: Any = NODES.get(name)
-        if kind is None:
-            raise FrameRejected("an expression has a part of an unknown kind")
-        roles = [field.type for field in fields(kind)]
-        least = roles.count(_ONE)
-        is_right = type(count) is int and (count >= least if _MANY in roles else count == least)
-        if not is_right or count > len(made) or len(values) != sum(role not in (_ONE, _MANY) for role in roles):
-            raise FrameRejected(f"{name} of an expression lacks parts it needs")
-        parts, given = iter(made[len(made) - count :]), iter(values)
-        del made[len(made) - count :]
-        made.append(kind(*[_argument(name, role, parts, given) for role in roles]))
-    if len(made) != 1:
-        raise FrameRejected("an expression has parts that belong to nothing")
-    return made[0]
-
-
-def _argument(name: str, role: Any, parts: Iterator[expressions.Expression], given: Iterator[Any]) -> Any:
-    if role == _ONE:
-        return next(parts)
-    if role == _MANY:
-        return tuple(parts)
-    value = next(given)
-    known = {"str": str, "bool": bool, "bytes": bytes, "Any": type(value)}
-    if type(value) is not known[role] or isinstance(value, expressions.Expression):
-        raise FrameRejected(f"{name} of an expression has a {type(value).__name__} for {role}")
-    return value
+    """Raises: ProgramInvalid, FrameRejected."""
+    try:
+        return expression_of(nodes)
+    except InvalidNodes as error:
+        raise FrameRejected(str(error)) from None
 
 
 def _program(parts: Any, definitions: Definitions | None) -> Program:

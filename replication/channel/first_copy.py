@@ -29,6 +29,7 @@ from tidemark.engine.access.snapshot import Snapshot
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.schema.names import is_system_table
 from tidemark.engine.store.schema_changes import as_new
+from tidemark.engine.txn.transaction import DecidedTransaction
 from tidemark.replication.applier.applier import retried
 from tidemark.replication.applier.apply_status import write_row
 from tidemark.replication.applier.filters import Filter
@@ -272,7 +273,7 @@ class CopyTarget:
         """Run one transaction; retry it after a Retryable has rolled it back."""
 
         def once() -> None:
-            with one_transaction(self.store, any_value, author) as txn:
+            with one_transaction(self.store, any_value, author, kind=DecidedTransaction) as txn:
                 work(txn)
 
         retried(self.store.clock, RETRIES, once)

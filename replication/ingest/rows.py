@@ -18,6 +18,7 @@ from tidemark.engine.applied.applied_rows import (
     apply_upserts,
 )
 from tidemark.engine.base.errors import (
+    CheckFailed,
     DuplicateKey,
     Error,
     NoSuchColumn,
@@ -250,7 +251,9 @@ def _located(error: Error, table: str, origin: Position) -> Error:
         return error
     what = error.message if table in error.message else f"{table}: {error.message}"
     remedy = "the two sides differ, copy the table anew"
-    if isinstance(error, ValueOutOfRange):
+    if isinstance(error, CheckFailed):
+        remedy = "drop the check, or change the row at the source and copy the table anew"
+    elif isinstance(error, ValueOutOfRange):
         remedy = "change it at the source and copy the table anew, or leave the table out with a filter"
     return type(error)(f"{origin.text}: {what}; {remedy}", **{**error.evidence, **origin._asdict()})
 

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from tidemark.replication.injector.binlog_rows import ChangedRows
 
 # Changes after which a table still has its rows, under the same name and keys.
-_KEEPS_ROWS = (s.AddColumn, s.DropColumn, s.RenameColumn, s.ChangeColumn, s.SetDefault, s.CreateIndex, s.DropIndex)
+_KEEPS_ROWS = (
+    *(s.AddColumn, s.DropColumn, s.RenameColumn, s.ChangeColumn, s.SetDefault, s.CreateIndex, s.DropIndex),
+    *(s.AddCheck, s.DropCheck),
+)
 
 
 class KeptBinlog:

@@ -138,7 +138,12 @@ def alteration(before: TableDefinition, after: TableDefinition) -> s.TableChange
     table = before.name
     if before.name != after.name:
         return s.RenameTable(table, after.name)
-    found = _change_of_columns(before, after) or _change_of_indexes(before, after) or _of_partitions(before, after)
+    found = (
+        _change_of_columns(before, after)
+        or _change_of_indexes(before, after)
+        or _change_of_checks(before, after)
+        or _of_partitions(before, after)
+    )
     if found is None:
         raise InvariantBroken(
             f"version {after.version} of table {table} differs from the one before in a way that no statement"
@@ -181,6 +186,14 @@ def _change_of_indexes(before: TableDefinition, after: TableDefinition) -> s.Tab
             return s.CreateIndex(before.name, made)
     gone = next((index for index in olds if index not in news), None)
     return None if gone is None else s.DropIndex(before.name, gone)
+
+
+def _change_of_checks(before: TableDefinition, after: TableDefinition) -> s.TableChange | None:
+    made = next((each for each in after.checks if each not in before.checks), None)
+    if made is not None:
+        return s.AddCheck(before.name, made)
+    gone = next((each for each in before.checks if each not in after.checks), None)
+    return None if gone is None else s.DropCheck(before.name, gone.name)
 
 
 def _of_partitions(before: TableDefinition, after: TableDefinition) -> s.TableChange | None:

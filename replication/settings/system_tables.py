@@ -28,13 +28,13 @@ from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import HashPartition, KeyPartition, Partition
 from tidemark.engine.store.sequences import SEQUENCES_TABLE
+from tidemark.engine.txn.transaction import Transaction
 from tidemark.engine.types import Binary, Blob, ColumnType, UInt32, UInt64, VarBinary, VarChar
 from tidemark.replication.settings.finding import ER_REPLICATION_SCHEMA, Finding
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
-    from tidemark.engine.txn.transaction import Transaction
 
 NDB_REPLICATION = "mysql.ndb_replication"
 NDB_APPLY_STATUS = "mysql.ndb_apply_status"
@@ -211,10 +211,14 @@ def replication_rows(store: Store) -> list[dict[str, Any]]:
 
 @contextmanager
 def one_transaction(
-    store: Store, any_value: int = 0, author: int = 0, waits_for_disk: bool = False
+    store: Store,
+    any_value: int = 0,
+    author: int = 0,
+    waits_for_disk: bool = False,
+    kind: type[Transaction] = Transaction,
 ) -> Iterator[Transaction]:
     """Commit the changes of the `with` block as one transaction; roll it back after an error. Raises: as a commit."""
-    txn: Transaction = store.transactions.begin(any_value, author)
+    txn = store.transactions.begin(any_value, author, kind)
     try:
         yield txn
         txn.commit(waits_for_disk)

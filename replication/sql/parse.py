@@ -7,12 +7,14 @@ A statement of another Tidemark has the exact change in a comment, which takes p
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from tidemark.engine.base.errors import Incompatible, Rejected, Unsupported
+from tidemark.engine.schema.check_definition import check_from_json
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.computed import KINDS, Computed
 from tidemark.engine.schema.definition import TableDefinition
@@ -33,7 +35,7 @@ from tidemark.replication.sql.column_types import value_of
 from tidemark.replication.sql.server_types import check_charset
 from tidemark.replication.sql.server_values import served_value, value_in_store
 from tidemark.replication.sql.session import Session
-from tidemark.replication.sql.tokens import END, MAXVALUE_KIND, WORD, Literal, our_note
+from tidemark.replication.sql.tokens import END, MAXVALUE_KIND, NAME, WORD, Literal, our_note
 
 _OPTIONS_END = frozenset(("PARTITION", ";"))  # of CREATE TABLE
 # Options of ALTER TABLE, each with a value, that change no row and no column.
@@ -51,7 +53,7 @@ def parse(sql: str, database: str, session: Session | None = None) -> list[s.Sta
         return _Parser(sql, database, session).statement()
     except Unsupported:
         raise
-    except (Rejected, Incompatible, RecursionError) as error:
+    except (Rejected, Incompatible, RecursionError, json.JSONDecodeError) as error:
         raise Unsupported(f"{error} (in {sql[:80]!r})", statement=sql[:200]) from error
 
 
@@ -322,6 +324,10 @@ class _Parser(ColumnReader):
                 raise Unsupported(f"ALTER TABLE {table} adds {len(added)} partitions; add one per statement")
             ((name, bound),) = added
             return s.AddPartition(table, name, bound)
+        if not self.is_served and self.next.word == "CHECK" and self.tokens[self.at + 1].kind == NAME:
+            self.take()
+            name, nodes = self.name(), self.literal().text
+            return s.AddCheck(table, check_from_json({"name": name, "nodes": json.loads(nodes)}))
         if self.next.word in CONSTRAINTS:
             found = self.constraint()
             if found is not None and found[0] == "PRIMARY":
@@ -351,6 +357,8 @@ class _Parser(ColumnReader):
     def removal(self, table: str) -> s.Statement:
         if self.has("PARTITION"):
             return s.DropPartition(table, self.name())
+        if not self.is_served and self.has("CHECK"):
+            return s.DropCheck(table, self.name())
         if self.has("FOREIGN", "KEY") or self.has("CHECK"):
             self.name()
             return s.NoEffect(self.sql)

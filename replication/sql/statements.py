@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tidemark.engine.schema.check_definition import CheckDefinition
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
@@ -137,6 +138,20 @@ class DropIndex(TableChange):
     """A secondary index is dropped."""
 
     index: str
+
+
+@dataclass(frozen=True)
+class AddCheck(TableChange):
+    """One more check."""
+
+    check: CheckDefinition
+
+
+@dataclass(frozen=True)
+class DropCheck(TableChange):
+    """A check is dropped."""
+
+    check: str
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ from tidemark.engine.files import layer
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.log import redo, spool_files
 from tidemark.engine.log.redo import RedoLog
+from tidemark.engine.programs import running
 from tidemark.engine.programs.program_layout import PE_DIVISION
-from tidemark.engine.queries import conditions
 from tidemark.engine.rows.row_var import build_var_part
 from tidemark.engine.schema.catalog import Catalog
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION_OLDEST
@@ -173,6 +173,12 @@ def not_null_violation(path: Path) -> object:
     return _store(path)["item"].insert((3, None, 1))
 
 
+def check_failed(path: Path) -> object:
+    db = _store(path)
+    db.add_check("item", "in stock", tm.col("count") >= 0)
+    return db["item"].update(1, {"count": tm.col("count") - 11})
+
+
 def row_too_large(path: Path) -> None:
     class Long(bytes):
         def __len__(self) -> int:
@@ -235,7 +241,7 @@ def program_invalid(path: Path) -> object:
 def program_failed(path: Path) -> object:
     table = _store(path).parts.store.tables.named("item")
     found = next(batch_operations.scan(table, None))
-    raise conditions.failed(table, found.entries[int(found.offsets[0]) :], PE_DIVISION)
+    raise running.failed(table, found.entries[int(found.offsets[0]) :], PE_DIVISION)
 
 
 def load_ended(path: Path) -> object:

@@ -48,7 +48,8 @@ def test_every_change_of_the_schema_is_made_by_every_store(faces: Faces, face: s
     with faces.face(face) as made:
         db, here = Calls(faces, made), faces.db
         columns = [tm.Column("year", tm.Int16), tm.Column("price", tm.Decimal(10, 2), default=decimal.Decimal("1.50"))]
-        db.create_table("sale", columns, "year", tm.RangePartition("year", [("old", 2025)]))
+        old = tm.RangePartition("year", [("old", 2025)])
+        db.create_table("sale", columns, "year", old, checks={"late": tm.col("year") > 1990})
         db.add_partition("sale", "now", 2026)
         assert [each["name"] for each in db.partitions("sale")] == ["old", "now"]
         db.drop_partition("sale", "old")
@@ -75,6 +76,15 @@ def test_every_change_of_the_schema_is_made_by_every_store(faces: Faces, face: s
         assert here.indexes("sale")[0]["ordered"]
         db.drop_index("sale", "by_text")
         db.drop_column("sale", "text")
+        with pytest.raises(tm.CheckFailed, match="check dear cannot be added"):
+            db.add_check("sale", "dear", tm.col("price") > decimal.Decimal("1.50"))
+        db.add_check("sale", "cheap", tm.col("price") < decimal.Decimal("9.99"))
+        for row, check in (((1990, decimal.Decimal(1)), "late"), ((2000, decimal.Decimal(10)), "cheap")):
+            with pytest.raises(tm.CheckFailed) as caught:
+                Calls(faces, made.table("sale")).insert(row)
+            assert (caught.value.evidence["check"], caught.value.evidence["key"]) == (check, row[0])
+        db.drop_check("sale", "cheap")
+        assert [check.name for check in here["sale"].definition.checks] == ["late"]
         db.rename("sale", "shop.sale")
         sale = Calls(faces, made.table("shop.sale"))
         assert here["shop.sale"][2025] == sale.get(2025) == (2025, decimal.Decimal("1.50"))

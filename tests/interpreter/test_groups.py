@@ -18,7 +18,7 @@ from tidemark.engine.programs.aggregates import Aggregates
 from tidemark.engine.programs.expression_programs import compile_aggregates
 from tidemark.engine.programs.expressions import Col, Expression, col
 from tidemark.engine.programs.interpreter import Program
-from tidemark.engine.queries.conditions import Running
+from tidemark.engine.programs.running import Running
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition

@@ -25,10 +25,10 @@ from tests.store.support import open_memory
 from tests.store.trouble import promises
 from tidemark.engine.base.errors import FrameRejected, ProgramInvalid
 from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs import running
 from tidemark.engine.programs.instruction_set import INSTRUCTIONS
 from tidemark.engine.programs.interpreter import Assembler, Program
 from tidemark.engine.programs.vm_batch_kernels import run_batch
-from tidemark.engine.queries import conditions
 from tidemark.engine.rows import columns_layout as c
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.replication.calls.values import EXTENSIONS, unpack
@@ -215,7 +215,7 @@ def test_ctrl_c_ends_a_long_scan_after_the_call_it_fell_into(calls: int, monkeyp
     count, times = 4_000, 3_990
     db = stored_rows(count)
     long = rounds(db["test.t"].definition, times)
-    monkeypatch.setattr(conditions, "run_batch", noted)
+    monkeypatch.setattr(running, "run_batch", noted)
     # A process that was started in the background has Ctrl-C ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
@@ -226,7 +226,7 @@ def test_ctrl_c_ends_a_long_scan_after_the_call_it_fell_into(calls: int, monkeyp
     assert len(seen) == calls, "it continued after Ctrl-C"
     steps = [rows * (3 + 2 * times) for rows in seen]
     assert sum(seen) < count and min(steps) > 4_000_000, "it was no long run"
-    assert max(steps) <= conditions.STEPS_PER_CALL
+    assert max(steps) <= running.STEPS_PER_CALL
     assert set(promises(db).values()) == {0} and not db.parts.store.users.pins
     seen.clear()
     calls = 0
@@ -252,7 +252,7 @@ def test_rows_in_parts_give_what_rows_at_once_give(monkeypatch: pytest.MonkeyPat
     program = asm.finish()
     assert not program.is_forward
     in_parts = [row.id for row in db["test.t"].scan(where=program)]
-    monkeypatch.setattr(conditions, "STEPS_PER_CALL", 1 << 40)
+    monkeypatch.setattr(running, "STEPS_PER_CALL", 1 << 40)
     assert in_parts == [row.id for row in db["test.t"].scan(where=program)] != []
     assert in_parts[-1] == 1_100 and len(in_parts) > 512
 

@@ -14,8 +14,9 @@ from tests.shares import few
 from tests.store.support import open_memory
 from tidemark.engine.base import limits
 from tidemark.engine.programs import program_layout as p
+from tidemark.engine.programs import running as programs_running
 from tidemark.engine.programs.patterns import pattern_of, tokens_of
-from tidemark.engine.queries import conditions
+from tidemark.engine.queries.conditions import Condition
 
 
 def stored(texts: list[Any], kind: Any = tm.Text) -> Any:
@@ -68,8 +69,8 @@ def test_steps_of_a_row_are_linear_in_its_text(pattern: str) -> None:
     the text the pattern was compared anew: hours, in a call that nothing interrupts. Steps now are some for each byte.
     """
     table = stored(["a" * 1_000_000])
-    condition = conditions.Condition(table.definition, tm.col("x").like(pattern))
-    running = conditions.Running(condition.program)
+    condition = Condition(table.definition, tm.col("x").like(pattern))
+    running = programs_running.Running(condition.program)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tidemark.engine.queries.program_scans.Running", lambda _: running)
         assert table.scan(["id"], where=tm.col("x").like(pattern)).to_arrow().num_rows == 0
@@ -98,17 +99,17 @@ def test_rows_of_one_call_are_few_when_they_are_long(monkeypatch: pytest.MonkeyP
     sizes = [5, 90_000, 3, 0, 40_000, 70_000, 1, 1]
     table = stored(["x" * size + "y" for size in sizes])
     calls: list[int] = []
-    run_batch = conditions.run_batch
+    run_batch = programs_running.run_batch
 
     def counted(entries: Any, offsets: Any, count: int, *rest: Any) -> int:
         calls.append(count)
         return run_batch(entries, offsets, count, *rest)
 
-    monkeypatch.setattr(conditions, "run_batch", counted)
+    monkeypatch.setattr(programs_running, "run_batch", counted)
     where = tm.col("x").like("%xy") | tm.col("x").like("y%")
     whole = {row.id for row in table.scan(["id"], where=where)}
     assert calls == [8]
-    monkeypatch.setattr(conditions, "MATCHED_WORDS_PER_CALL", 20_000)
+    monkeypatch.setattr(programs_running, "MATCHED_WORDS_PER_CALL", 20_000)
     calls.clear()
     assert {row.id for row in table.scan(["id"], where=where)} == whole == set(range(8))
     assert sum(calls) == 8

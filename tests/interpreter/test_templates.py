@@ -24,14 +24,13 @@ from tests.interpreter.test_machine import check
 from tests.seeds import fresh_seeds
 from tests.store.support import open_memory
 from tidemark.engine import types as t
-from tidemark.engine.programs import compiled, expression_programs
+from tidemark.engine.programs import compiled, expression_programs, running
 from tidemark.engine.programs.expressions import Constant, Expression, Member, col
 from tidemark.engine.programs.instruction_set import FLOAT, INTEGER, WIDE
 from tidemark.engine.programs.interpreter import Program
 from tidemark.engine.programs.lowering import Kind, Lowering, compared, lower_all
 from tidemark.engine.programs.lowering import number as lowering_of_number
 from tidemark.engine.programs.verifier import Verifier
-from tidemark.engine.queries import conditions
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.calls.values import pack, unpack
@@ -296,11 +295,11 @@ def test_one_row_is_judged_without_memory_for_a_vector() -> None:
         table.insert((1, 5))
         entry = np.array([0, 0, 0, 1, 5], dtype=np.int64)
         program = compiled.compile_filter(table.definition, col("n") == 5)
-        conditions.is_accepted(program, table.table, entry)
+        running.is_accepted(program, table.table, entry)
         tracemalloc.start()
         try:
             for _ in range(3):
-                assert conditions.is_accepted(program, table.table, entry)
+                assert running.is_accepted(program, table.table, entry)
             _, most = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()

@@ -127,6 +127,8 @@ CHANGES: list[tuple[str, Callable[[tm.Database], Any]]] = [
     ("widen to text", lambda db: db.widen_column("d.t", "name", tm.Text)),
     ("default", lambda db: db.set_default("d.t", "name", "it's")),
     ("default null", lambda db: db.set_default("d.t", "name", None)),
+    ("check", lambda db: db.add_check("d.t", "it's *", tm.col("name") != "/* '\\ */")),
+    ("drop check", lambda db: (db.add_check("d.t", "c", tm.col("part") > 0), db.drop_check("d.t", "c"))),
     ("index", lambda db: db.create_index("d.t", "by_name", ["name", "part"])),
     ("unique", lambda db: db.create_index("d.t", "one_name", "name", unique=True)),
     ("unique, ordered", lambda db: db.create_index("d.t", "one_name", "name", unique=True, ordered=True)),

@@ -13,6 +13,7 @@ import pytest
 
 import tidemark as tm
 from tidemark.engine.base.errors import Unsupported
+from tidemark.engine.programs.checks import check_definition
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
@@ -137,6 +138,8 @@ def test_default_of_every_type_survives_alter_table(kind: ColumnType, value: Any
         s.CreateIndex("a.t", IndexDefinition("i", ("x", "y"), True)),
         s.CreateIndex("a.t", IndexDefinition("i", ("x", "y"), True, True)),
         s.DropIndex("a.t", "i"),
+        s.AddCheck("a.t", check_definition("it's `*", (tm.col("x y") > "*/ '\\") | (tm.col("d") < Decimal("1.50")))),
+        s.DropCheck("a.t", "it's `*"),
         s.DropPartition("a.t", "p1"),
     ],
 )

@@ -6,11 +6,13 @@ import copy
 import enum
 import json
 import pickle
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 import tidemark as tm
+from tidemark.engine.programs.checks import check_definition
 from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.store.schema_changes import (
@@ -73,6 +75,13 @@ def test_json_from_before_there_were_changes_is_read_and_stays_as_it_was() -> No
     assert TableDefinition.from_json(definition.to_json()) == definition
     with pytest.raises(tm.SchemaInvalid):
         TableDefinition.from_json(json.dumps({**value, "format": 5}).encode())
+    checked = replace(definition, checks=(check_definition("c", tm.col("n") > 0),))
+    value = json.loads(checked.to_json())
+    assert value["format"] == 4, "older programs refuse it: they would write rows that break the check"
+    assert TableDefinition.from_json(checked.to_json()) == checked != definition
+    for wrong in ({"name": "c"}, {"name": "c", "nodes": 7}, {"name": "c", "nodes": [["Col", 0, 7]]}, 7):
+        with pytest.raises(tm.SchemaInvalid):
+            TableDefinition.from_json(json.dumps({**value, "checks": [wrong]}).encode())
 
 
 @pytest.mark.parametrize("at", [-1, 4, "0", None])

@@ -141,6 +141,8 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
     drop_partition = forwarded(Database.drop_partition)
     create_index = forwarded(Database.create_index, "progress")
     drop_index = forwarded(Database.drop_index)
+    add_check = forwarded(Database.add_check)
+    drop_check = forwarded(Database.drop_check)
     create_tablespace = forwarded(Database.create_tablespace)
     add_datafile = forwarded(Database.add_datafile)
     drop_tablespace = forwarded(Database.drop_tablespace)

@@ -28,6 +28,7 @@ from tidemark.engine.base.errors import (
     TransactionEnded,
 )
 from tidemark.engine.base.ids import LAST_EPOCH, NO_EPOCH
+from tidemark.engine.programs.checks import conditions_of
 from tidemark.engine.store.outcome import is_open
 from tidemark.engine.txn.locks import LockTable, Served
 from tidemark.scans import Scan
@@ -366,7 +367,14 @@ class Executor:
     def _create_table(self, definition: TableDefinition) -> None:
         made = definition
         self._change(
-            lambda: self._db.create_table(made.name, made.columns, made.primary_key, made.partition, made.tablespace)
+            lambda: self._db.create_table(
+                made.name,
+                made.columns,
+                made.primary_key,
+                made.partition,
+                made.tablespace,
+                checks=conditions_of(made.checks),
+            )
         )
 
     def _take_numbers(self, name: str, count: int) -> list[int]:
