@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import duckdb
@@ -168,8 +169,8 @@ def test_rows_of_every_form_do_what_python_rows_do(doors: Doors, form: str, door
             doors.fill("t")
             plain = doors.fill("plain")
             target = doors.db["t"] if door == "table" else doors.remote["t"]
-            right = outcome(lambda call=call, plain=plain, rows=rows: call(plain, rows))  # type: ignore[misc]
-            found = outcome(lambda call=call, target=target, rows=rows: call(target, FORMS[form](rows)))  # type: ignore[misc]
+            right = outcome(partial(call, plain, rows))
+            found = outcome(partial(call, target, FORMS[form](rows)))
             left, wanted = (sorted(map(tuple, doors.db[each])) for each in ("t", "plain"))
             if isinstance(found, tuple) and isinstance(right, tuple):
                 found, right = found[0], right[0]  # of several rows that are wrong, an error names any
