@@ -10,8 +10,8 @@ import pytest
 
 import tidemark as tm
 from tests.cli.support import SMALL, document, make_store, refused, run
-from tidemark.cli.channel_commands import _reached
-from tidemark.cli.output import _tables_of
+from tidemark.cli.channel_commands import reached_line
+from tidemark.cli.output import completed_tables
 
 
 def test_status_leaves_out_what_is_not_in_use(store: Path) -> None:
@@ -64,12 +64,12 @@ def test_log_that_is_empty_says_so(tmp_path: Path) -> None:
 def test_replication_that_ends_says_how_far_it_came() -> None:
     lag = {"epochs": 0, "seconds": 0.0}
     found = {"applied": 3, "applied_to": "binlog.000001:77", "applied_epoch": (5 << 32) + 2, "lag": lag}
-    said = _reached("a:1", found)
+    said = reached_line("a:1", found)
     assert said == "3 transactions of a:1 applied, to binlog.000001:77, epoch 5/2, nothing is left to apply"
     found["lag"] = {"epochs": 2, "seconds": 1.25}
-    assert _reached("a:1", found).endswith(", lag 1.2 s")
+    assert reached_line("a:1", found).endswith(", lag 1.2 s")
     server = {"transactions": 1, "file": "", "position": 0, "seconds_behind": 0.0}
-    assert _reached("mysql://h/", server) == (
+    assert reached_line("mysql://h/", server) == (
         "1 transaction of mysql://h/ applied, to its beginning, nothing is left to apply"
     )
 
@@ -78,10 +78,12 @@ def test_shell_completes_tables(store: Path, tmp_path: Path) -> None:
     context = click.Context(click.Command("scan"))
     context.params["store"] = store
     argument = click.Argument(["table"])
-    assert _tables_of(context, argument, "") == ["test.account"] and _tables_of(context, argument, "x") == []
+    assert (
+        completed_tables(context, argument, "") == ["test.account"] and completed_tables(context, argument, "x") == []
+    )
     for other in (tmp_path, tmp_path / "none", None):
         context.params["store"] = other
-        assert _tables_of(context, argument, "") == []
+        assert completed_tables(context, argument, "") == []
 
 
 def test_python_calls_check_a_target_without_a_trace(tmp_path: Path) -> None:

@@ -182,10 +182,10 @@ def replicate(
     else:
         found = _replicate(source, store, secret_file, given, data_memory, mysql, sources)
     shown = {name: value for name, value in found.items() if name != "applied_seconds"}  # buckets, for programs
-    print_result(found, as_json, lambda: [*tree_lines(shown), _reached(source, found)])
+    print_result(found, as_json, lambda: [*tree_lines(shown), reached_line(source, found)])
 
 
-def _reached(source: str, found: dict[str, Any]) -> str:
+def reached_line(source: str, found: dict[str, Any]) -> str:
     """Return how far a store has followed its source, in one line."""
     if "applied_to" in found:
         count, place, seconds = found["applied"], found["applied_to"], found["lag"]["seconds"]

@@ -23,7 +23,7 @@ LOOK_AHEAD_ROWS = 1_000  # of a table: its columns are as wide as these rows nee
 store_argument = click.argument("store", type=click.Path(path_type=Path, exists=True, file_okay=False))
 
 
-def _tables_of(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+def completed_tables(ctx: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Return the names of tables that a shell completes; none for a store that cannot be read."""
     from tidemark.engine.files.directory import PosixFiles
     from tidemark.engine.schema.names import is_system_table
@@ -37,7 +37,7 @@ def _tables_of(ctx: click.Context, parameter: click.Parameter, incomplete: str) 
 
 def table_argument(required: bool = True) -> Callable[[Command], Command]:
     """Return the argument TABLE, after STORE."""
-    return click.argument("table", required=required, shell_complete=_tables_of)
+    return click.argument("table", required=required, shell_complete=completed_tables)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
