@@ -187,7 +187,7 @@ def update_where(
     txn: Transaction, table: Table, changes: Mapping[str, Any], where: Expression | Program | None = None
 ) -> int:
     """As `conditional_changes.update_where`."""
-    count = _change_where(txn, table, MODE_UPDATE, changes, where) if changes else None
+    count = _change_where(txn, table, MODE_UPDATE, changes, where) if isinstance(changes, dict) and changes else None
     return generally(conditional_changes.update_where, txn, table, changes, where) if count is None else count
 
 

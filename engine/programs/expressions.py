@@ -23,6 +23,7 @@ PARTS_MAX = 4 * PROGRAM_INSTRUCTIONS_MAX
 # Compilation takes two Python calls per level; half of the recursion limit is left to the caller.
 DEPTH_MAX = 200
 CONDITIONS = ("eq", "ne", "lt", "le", "gt", "ge")
+_SIGNS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 SWAPPED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 NEGATED = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
@@ -55,7 +56,7 @@ class Expression:
         return type(self), tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
 
     def __repr__(self) -> str:
-        """Return the same text as a dataclass's own repr, built without recursion."""
+        """Return the Python that makes it, built without recursion."""
         written: list[str] = []
         ahead: list[Any] = [self]
         while ahead:
@@ -64,7 +65,8 @@ class Expression:
                 ahead += reversed(_shown_parts(each))
             else:
                 written.append(each)
-        return "".join(written)
+        text = "".join(written)
+        return text[1:-1] if isinstance(self, (Arithmetic, Compare, Junction, Not)) else text
 
     def __bool__(self) -> bool:
         raise TypeMismatch(
@@ -481,21 +483,33 @@ def joined(is_and: bool, one: Expression, other: Expression) -> Junction:
 
 
 def _shown_parts(node: Expression) -> list[Any]:
-    """Return the pieces of a node's repr: text, and the expressions between."""
-    shown_parts: list[Any] = [f"{type(node).__qualname__}("]
-    between = ""
-    for field in fields(node):  # type: ignore[arg-type]
-        value = getattr(node, field.name)
-        shown_parts.append(f"{between}{field.name}=")
-        between = ", "
-        if isinstance(value, tuple):
-            shown_parts.append("(")
-            for number, each in enumerate(value):
-                shown_parts += [", " if number else "", each if isinstance(each, Expression) else repr(each)]
-            shown_parts.append(",)" if len(value) == 1 else ")")
-        else:
-            shown_parts.append(value if isinstance(value, Expression) else repr(value))
-    return [*shown_parts, ")"]
+    """Return the pieces of the Python that makes a node: text, and the expressions between."""
+    if isinstance(node, Col):
+        return [f"col({node.name!r})"]
+    if isinstance(node, Constant):
+        return [repr(node.value)]
+    if isinstance(node, Arithmetic):
+        return ["(", node.left, f" {node.operator} ", node.right, ")"]
+    if isinstance(node, Compare):
+        return ["(", node.left, f" {_SIGNS[node.condition]} ", node.right, ")"]
+    if isinstance(node, Junction):
+        return ["(", *_between(" & " if node.is_and else " | ", node.operands), ")"]
+    if isinstance(node, Not):
+        return ["(~", node.inner, ")"]
+    if isinstance(node, NullTest):
+        return [node.inner, ".is_null()"]
+    if isinstance(node, Member):
+        return [node.inner, ".isin([", *_between(", ", node.values), "])"]
+    assert isinstance(node, Like)
+    try:
+        pattern: str | bytes = node.pattern.decode()
+    except UnicodeDecodeError:
+        pattern = node.pattern
+    return [node.inner, f".like({pattern!r})"]
+
+
+def _between(text: str, nodes: tuple[Expression, ...]) -> list[Any]:
+    return [piece for node in nodes for piece in (text, node)][1:]
 
 
 def operand(value: object) -> Expression:

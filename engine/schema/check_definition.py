@@ -21,7 +21,7 @@ def _text(nodes: Any) -> str:
     return json.dumps(nodes, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class CheckDefinition:
     """A check: name, and the nodes of its condition as canonical JSON (`engine/programs/expression_nodes.py`), which
     the table's version compiles.
@@ -32,6 +32,9 @@ class CheckDefinition:
 
     def __post_init__(self) -> None:
         check_name(self.name, "check")
+
+    def __repr__(self) -> str:
+        return f"check {self.name!r} {self.nodes}"
 
     @cached_property
     def columns(self) -> tuple[str, ...]:

@@ -55,6 +55,9 @@ class Computed:
         return computed_named, (self.name,)
 
     def __repr__(self) -> str:
+        return self.name
+
+    def __str__(self) -> str:
         return f"tm.{self.name}"
 
 

@@ -97,8 +97,10 @@ class TableDefinition(Columns):
         for part in fields(self)[_FIRST_OPTION:]:
             value = getattr(self, part.name)
             default = part.default if part.default_factory is MISSING else part.default_factory()
-            if value != default and part.name not in ("indexes", "dropped"):
+            if value != default and part.name not in ("indexes", "dropped", "checks"):
                 lines.append(f"{part.name}={value!r}")
+        if self.checks:  # expressions are of another room
+            lines.append(f"checks={{{', '.join(f'{each.name!r}: ...' for each in self.checks)}}}")
         text = ",\n    ".join(lines)
         made = [f"create_table(\n    {text},\n)"]
         for index in self.indexes:

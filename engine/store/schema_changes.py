@@ -91,21 +91,22 @@ def differences(found: TableDefinition, given: TableDefinition) -> list[str]:
     there, wanted = as_new(found), as_new(given)
     if there.to_json() == wanted.to_json():  # a default may be NaN, which does not equal itself
         return []
-    theirs = {column.name: column for column in there.columns}
-    ours = {column.name: column for column in wanted.columns}
     said = []
-    for name in {**ours, **theirs}:
-        if name not in theirs:
-            said.append(f"it has no column {name!r}")
-        elif name not in ours:
-            said.append(f"it has a column {name!r}")
-        elif ours[name] != theirs[name]:
-            said.append(f"it has {theirs[name]!r}, not {ours[name]!r}")
+    for what, theirs, ours in (("column", there.columns, wanted.columns), ("check", there.checks, wanted.checks)):
+        has = {each.name: each for each in theirs}
+        needs = {each.name: each for each in ours}
+        for name in {**needs, **has}:
+            if name not in has:
+                said.append(f"it has no {what} {name!r}")
+            elif name not in needs:
+                said.append(f"it has a {what} {name!r}")
+            elif needs[name] != has[name]:
+                said.append(f"it has {has[name]!r}, not {needs[name]!r}")
     for part in fields(TableDefinition):
         left, right = getattr(there, part.name), getattr(wanted, part.name)
-        if part.name != "columns" and left != right:
+        if part.name not in ("columns", "checks") and left != right:
             said.append(f"its {part.name} is {left!r}, not {right!r}")
-    return said or [f"the order of its columns is {', '.join(theirs)}"]
+    return said or [f"the order of its columns is {', '.join(column.name for column in there.columns)}"]
 
 
 def with_column(definition: TableDefinition, column: Column) -> TableDefinition:

@@ -18,6 +18,7 @@ from tidemark.cli.output import (
     table_argument,
     table_lines,
 )
+from tidemark.engine.programs.checks import conditions_of
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.column import Column
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 def schema(
     store: Path, table: str | None, system: bool, checkpoint: bool, data_memory: str | None, as_json: bool
 ) -> None:
-    """Show columns, primary key, indexes and partitions of all tables, or of TABLE."""
+    """Show columns, primary key, indexes, partitions and checks of all tables, or of TABLE."""
     with open_for_reading(store, data_memory, checkpoint) as (_, tables):
         names = tables.tables(system) if table is None else [table]
         found = [schema_of(tables[name].definition) for name in names]
@@ -50,12 +51,14 @@ def schema_of(definition: TableDefinition) -> dict[str, Any]:
             for each in definition.indexes
         ],
         "partition": definition.partition.describe(),
+        "checks": {name: repr(condition) for name, condition in conditions_of(definition.checks).items()},
         **({} if definition.tablespace is None else {"tablespace": definition.tablespace}),
     }
 
 
 def _column(column: Column) -> dict[str, Any]:
-    default = {"default": column.default} if column.has_default else {}
+    value = column.default if column.computed is None else repr(column.computed)
+    default = {"default": value} if column.has_default else {}
     return {
         "name": column.name,
         "type": repr(column.type),
@@ -87,5 +90,7 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
             kind = "ordered" if not index["unique"] else "unique, ordered" if index["ordered"] else "unique"
             yield f"  index        {index['name']} ({', '.join(index['columns'])}) {kind}"
         yield f"  partitions   {each['partition']}"
+        for name, condition in each["checks"].items():
+            yield f"  check        {name}: {condition}"
         if "tablespace" in each:
             yield f"  tablespace   {each['tablespace']}"
