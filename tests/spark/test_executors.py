@@ -41,8 +41,8 @@ def kills_of(tmp_path: Path, seed: int, rounds: int, *kinds: str) -> dict[str, d
 # After the blocks of the tutorial.
 MORE = """
 import os, platform
-assert ts.verify(spark, "backups")["is_sound"]
-report = ts.restore(spark, "backups", "again", data_memory="128 MiB", redo_log="32 MiB")
+assert ts.verify(spark, "spark-backups")["is_sound"]
+report = ts.restore(spark, "spark-backups", "again", data_memory="128 MiB", redo_log="32 MiB")
 assert report["rows"] == 200_000 and spark.conf.get("spark.sql.shuffle.partitions") == "2"
 with tm.open("again", data_memory="128 MiB", redo_log="32 MiB") as again:
     orders.selectExpr("id + 1000000 id", "customer", "cents").write.parquet("file:$HERE/lake")
@@ -55,9 +55,9 @@ with tm.open("again", data_memory="128 MiB", redo_log="32 MiB") as again:
     calls = [
         lambda: ts.load(again, "lake", "shop.order", directory=own("own")),
         lambda: ts.load(again, own("lake"), "shop.order", directory="jobs"),
-        lambda: ts.verify(spark, own("backups")),
-        lambda: ts.diff(spark, own("backups"), own("backups")),
-        lambda: ts.restore(spark, own("backups"), "third", data_memory="128 MiB", redo_log="32 MiB"),
+        lambda: ts.verify(spark, own("spark-backups")),
+        lambda: ts.diff(spark, own("spark-backups"), own("spark-backups")),
+        lambda: ts.restore(spark, own("spark-backups"), "third", data_memory="128 MiB", redo_log="32 MiB"),
     ]
     for call in calls:
         try:
