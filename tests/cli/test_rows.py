@@ -125,7 +125,7 @@ def test_dump_that_fails_leaves_the_old_file(store: Path, tmp_path: Path) -> Non
     file = tmp_path / "rows.csv"
     file.write_text("old")
     (tmp_path / "rows.csv.part").mkdir()
-    assert f"IsADirectoryError: {file}: " in refused("dump", store, "test.account", file)
+    assert f"Is a directory: {file}.part; " in refused("dump", store, "test.account", file)
     assert file.read_text() == "old"
 
 
