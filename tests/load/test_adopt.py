@@ -298,7 +298,7 @@ def test_partition_dropped_in_the_middle_is_not_called_full(monkeypatch: pytest.
     db = new_store()
     job = published(db, rows(100, 200))
     monkeypatch.setattr(adopted_records, "reserve_pages", lambda *arguments: ST_DROPPED)
-    with pytest.raises(tm.LoadRefused, match="columns or partitions .* were changed"):
+    with pytest.raises(tm.LoadRefused, match="columns, checks or partitions .* were changed"):
         db.adopt(job)
     sound(db)
 
