@@ -258,7 +258,8 @@ def mark_of(name: str, txid: int, rows: int) -> bytes:
 
 def _altered(job: LoadJob) -> LoadRefused:
     return LoadRefused(
-        f"columns, checks or partitions of {job.table} were changed after load {job.name} was planned; plan another",
+        f"columns, checks or partitions of {job.table} were changed after load {job.name} was planned; plan another"
+        " one",
         table=job.table,
         load=job.name,
     )
