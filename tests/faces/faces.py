@@ -18,7 +18,7 @@ from tidemark.calls import FACES
 SECRET = b"a secret of clients"
 OPTIONS: dict[str, Any] = {
     "data_memory": "16 MiB",
-    "redo_log": "8 MiB",
+    "redo_log": "32 MiB",
     "undo_log": "2 MiB",
     "page_buffer": "1 MiB",
     "background": False,
