@@ -214,7 +214,7 @@ def update_where(
     Raises: errors of validation, and errors of a program in a row.
     """
     txn.check(locks=True)
-    if isinstance(changes, Mapping) and not changes:
+    if changes is None or (isinstance(changes, Mapping) and not changes):
         raise SchemaInvalid(f"{table.name}: no column to change was given")
     return _update_where(txn, table, changes, where)
 
