@@ -32,7 +32,7 @@ from tidemark.handles import TableHandle
 from tidemark.load_calls import LoadCalls
 from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint, Progress
-from tidemark.recovery.system_restart.kept_options import keep_options, kept_options
+from tidemark.recovery.system_restart.kept_options import keep_options, kept_for_reading, kept_options
 from tidemark.recovery.system_restart.place import check_exists, check_place
 from tidemark.recovery.system_restart.restart import Restart
 from tidemark.recovery.system_restart.sysfile import Sysfile
@@ -957,7 +957,7 @@ def check_store(
     split_keywords(options)
     with PosixFiles(path) as files:
         check_exists(files)
-        parsed = split_keywords({**kept_options(files), **options})[0]
+        parsed = split_keywords({**kept_for_reading(files), **options})[0]
 
         def catalog_of(sysfile: Sysfile) -> Catalog:
             return Catalog(files, files.directory, sysfile.store, sysfile.incarnation)

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import Error, SchemaInvalid, StorageFull
-from tidemark.engine.base.options import LASTING, Options
+from tidemark.engine.base.options import LASTING, Options, parse_size
 from tidemark.engine.files.durable_files import write_whole
 from tidemark.engine.files.opened import Opened
 
@@ -43,6 +43,17 @@ def kept_options(files: Files) -> dict[str, Any]:
             raise
         _log.warning("%s is passed over, and the store has the default options: %s", NAME, error)
         return {}
+    return kept
+
+
+def kept_for_reading(files: Files) -> dict[str, Any]:
+    """Return the options that a store keeps, for a restart that writes nothing. It holds all changed pages, so its
+    `page_buffer` is no smaller than the default.
+    """
+    kept = kept_options(files)
+    size = kept.get("page_buffer", Options.page_buffer)
+    if parse_size("page_buffer", size) < parse_size("page_buffer", Options.page_buffer):
+        del kept["page_buffer"]
     return kept
 
 

@@ -51,7 +51,7 @@ def test_info_shows_tablespaces_their_files_and_their_content(store: Path) -> No
 
 
 def test_info_of_a_store_in_memory_names_no_tablespaces(tmp_path: Path) -> None:
-    with tm.open(tmp_path / "store", **SMALL):
+    with tm.open(tmp_path / "store", data_memory="16 MiB", redo_log="1 MiB", background=False):
         pass
     found = document("info", tmp_path / "store")
     assert "tablespaces" not in found and "undo_log" not in found["options"]

@@ -109,7 +109,7 @@ def test_missing_library_names_what_to_install(monkeypatch: pytest.MonkeyPatch) 
         return real(name, *arguments)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(tm.Unsupported, match=r"tidemark\[mysql\]"):
+    with pytest.raises(tm.Unsupported, match=r"pip install '\.\[mysql\]'"):
         client.libraries()
 
 

@@ -161,7 +161,7 @@ def test_spans_of_opentelemetry_are_children_of_the_caller_s() -> None:
 
 def test_missing_opentelemetry_is_named_with_its_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
-    with pytest.raises(tm.Unsupported, match=r"tidemark\[tracing\]"):
+    with pytest.raises(tm.Unsupported, match=r"pip install '\.\[tracing\]'"):
         tm.opentelemetry_tracer()
 
 

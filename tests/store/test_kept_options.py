@@ -65,7 +65,7 @@ def test_store_that_was_filled_opens_by_every_way_without_its_size(tmp_path: Pat
     assert tm.diff(store, store)["is_equal"]
     for command in ("tables", "status", "checkpoint", "report", "doctor"):
         assert run(command, store).exit_code == 0, command
-    assert run("scan", store, "t", "--limit", 1, "--read-only").exit_code == 0
+    assert run("scan", store, "t", "--limit", 1, "--checkpoint").exit_code == 0
     assert document("info", store)["options"]["data_memory"] == "64 MiB"
 
 

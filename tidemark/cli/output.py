@@ -188,11 +188,11 @@ def open_files(store: Path, data_memory: str | None) -> tm.ReadOnlyDatabase:
     """
     from tidemark.engine.files.directory import PosixFiles
     from tidemark.read_only import open_closed
-    from tidemark.recovery.system_restart.kept_options import kept_options
+    from tidemark.recovery.system_restart.kept_options import kept_for_reading
     from tidemark.replication.settings.options import split_keywords
 
     with PosixFiles(store) as files:
-        kept = kept_options(files)
+        kept = kept_for_reading(files)
     options = split_keywords({**kept, **memory_of(data_memory)})[0]
     try:
         with reported("restart") as progress:

@@ -18,7 +18,6 @@ from tidemark.cli.output import (
     table_argument,
     table_lines,
 )
-from tidemark.engine.programs.checks import conditions_of
 
 if TYPE_CHECKING:
     from tidemark.engine.schema.column import Column
@@ -42,6 +41,8 @@ def schema(
 
 def schema_of(definition: TableDefinition) -> dict[str, Any]:
     """Return a definition as a JSON object."""
+    from tidemark.engine.programs.checks import conditions_of
+
     return {
         "table": definition.name,
         "columns": [_column(each) for each in definition.columns],
