@@ -29,7 +29,7 @@ for each do
 done
 exec {java} "$@"
 """
-_REMEDY = f"install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headless), or: {advice('java')}"
+_REMEDY = f"install Java 17 or 21 (Debian: apt-get install openjdk-17-jre-headless), or {advice('java')}"
 
 
 def java_variables(environment: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -15,8 +15,8 @@ from tools.kernel_sets import PACKAGE, PROGRAMS, met
 FIRST, *_ = SETS
 AGAIN = """
 import tidemark as tm
-with tm.open("shop", data_memory="64 MiB", redo_log="16 MiB") as db:
-    assert len(db["test.account"]) == 2
+with tm.open("accounts", data_memory="64 MiB", redo_log="16 MiB") as db:
+    assert len(db["account"]) == 2
 """
 
 
