@@ -189,7 +189,7 @@ def test_defaults_can_be_set_and_columns_cannot_be_added_with_them() -> None:
 def test_a_kind_is_itself_after_every_way(name: str) -> None:
     default = KINDS[name]
     column = tm.Column("c", default.types[0], default=default)
-    assert getattr(tm, name) is default and repr(default) == f"tm.{name}"
+    assert getattr(tm, name) is default and (repr(default), str(default)) == (name, f"tm.{name}")
     assert pickle.loads(pickle.dumps(default)) is default
     assert column_from_json(column.to_json()) == column != tm.Column("c", default.types[0])
     definition = TableDefinition(0, 1, "t", (column,), ("c",))
