@@ -10,7 +10,9 @@ from tidemark.engine.base.errors import Unsupported
 
 def advice(extra: str) -> str:
     """Return the command lines that install Tidemark with an extra, from its checkout and from its wheel."""
-    return f"""run pip install '.[{extra}]' in its checkout, or pip install "$(ls dist/*.whl)[{extra}]" beside its wheel"""
+    return (
+        f"""run pip install '.[{extra}]' in its checkout, or pip install "$(ls dist/*.whl)[{extra}]" beside its wheel"""
+    )
 
 
 @contextmanager

@@ -117,7 +117,7 @@ messages = st.one_of(
     st.builds(Opened, numbers, numbers, numbers),
     st.builds(Completed, numbers, numbers, numbers),
     st.builds(AskJoin, numbers, members, numbers, flags),
-    st.builds(Refused, texts),
+    st.builds(Refused, texts, numbers),
     file_parts(),
     st.builds(FileWanted, st.just(LOAD_NAME)),
     st.builds(EpochIs, numbers, numbers, numbers),
