@@ -1,6 +1,6 @@
 """`db.load_sqlite`: the tables of an SQLite database as tables of a store.
 
-A column gets the type that its declared type names, if more than half of its values fit, else the type of its values.
+A column gets the type that its declared type names, if half of its values fit, else the type of its values.
 SQLite checks the values itself, before a table is made: an expression for each column says which rows do not fit.
 """
 
@@ -28,6 +28,7 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.engine.base.limits import KEY_BYTES_MAX
 from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.computed import autoincrement, now
 from tidemark.engine.schema.names import alternatives, as_names, check_name, qualified_name
 from tidemark.engine.types.base import shown
 from tidemark.engine.types.decimals import decimals_of_text
@@ -48,6 +49,8 @@ _INLINE_CHARACTERS = 2_000  # of a VarChar that is no key; a longer text is a Te
 _INLINE_BYTES = 16_000  # of all VarChars of a row that are no keys
 _COLUMNS_COUNTED = 200  # by one query
 _ROWIDS = ("rowid", "_rowid_", "oid")
+# Defaults that `tm.now` stands for, in a column of this type.
+_MOMENTS = {"CURRENT_TIMESTAMP": t.DateTime, "CURRENT_DATE": t.Date, "CURRENT_TIME": t.Time}
 # `+0 days` has SQLite normalize a date: the 31st of February is none.
 _DIGITS = "not {} glob '*[^0-9]*'"
 
@@ -226,6 +229,7 @@ class _Table:
     indexes: list[_Index] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     bad_rows: int = 0
+    numbered_to: int | None = None  # the last number that AUTOINCREMENT has given; None: it gives none
 
     @property
     def bad(self) -> str:
@@ -236,7 +240,9 @@ class _Table:
         made = []
         for each in self.columns:
             default: Any = ABSENT
-            if each.default is not None:
+            if self.numbered_to is not None and each.name == self.key[0]:
+                default = autoincrement
+            elif each.default is not None:
                 default = _constant(each.default, each.kind)
                 if default is ABSENT:
                     self.notes.append(f"column {each.name}: the default {each.default} was left out")
@@ -264,11 +270,13 @@ class _Table:
 
 
 def _constant(text: str, kind: ColumnType) -> Any:
-    """Return the value of a default that is a literal and fits, else ABSENT."""
+    """Return the value of a default that is a literal and fits, or `now`; else ABSENT."""
     text = text.strip().strip("()")
     value: Any
     if text.upper() == "NULL":
         return None
+    if _MOMENTS.get(text.upper()) == kind:
+        return now
     if re.fullmatch(r"[+-]?\d+", text):
         value = int(text)
     elif re.fullmatch(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?", text):
@@ -379,8 +387,12 @@ class _Reader:
                 key[each["pk"]] = each["name"]
         names = {each.name.lower() for each in columns}
         free = next((each for each in _ROWIDS if each not in names), None)
-        has_rowid = self._has_rowid(source)
+        (found,) = self.rows(f"select sql from sqlite_master where type = 'table' and name = {_literal(source)}")
+        has_rowid = re.search(r"\bwithout\s+rowid\b[^)]*$", found["sql"] or "", re.IGNORECASE) is None
         made = _Table(source, target, columns, [key[number] for number in sorted(key)], "")
+        if re.search(r"\bprimary\s+key\b[^,]*\bautoincrement\b", found["sql"] or "", re.IGNORECASE):
+            given = self.rows(f"select seq from sqlite_sequence where name = {_literal(source)}")
+            made.numbered_to = int(given[0]["seq"]) if given else 0
         if not key:
             if free is None:
                 raise SchemaInvalid(f"table {source} has no primary key, and its columns hide its rowid")
@@ -391,10 +403,6 @@ class _Reader:
         self._find_indexes(made)
         self._find_types(made)
         return made
-
-    def _has_rowid(self, source: str) -> bool:
-        (found,) = self.rows(f"select sql from sqlite_master where type = 'table' and name = {_literal(source)}")
-        return re.search(r"\bwithout\s+rowid\b[^)]*$", found["sql"] or "", re.IGNORECASE) is None
 
     def _find_indexes(self, table: _Table) -> None:
         known = {each.name: each for each in table.columns}
@@ -472,7 +480,7 @@ def _decide(
 ) -> None:
     """Decide the family of a column, by its declared type and the classes of its values."""
     family, kind = _declared(column.declared)
-    if family is None or (count and fits * 2 <= count):
+    if family is None or fits * 2 < count:
         if blobs > max(integers + reals, texts):
             family, kind = _BLOB, None
         elif integers + reals > texts:
@@ -559,6 +567,9 @@ class _Loading:
             if self._db.parts.store.failure.first is None:
                 self._db.drop_table(table.target)
             raise
+        if table.numbered_to is not None:  # rows with greater numbers may have been deleted there
+            store = self._db.parts.store
+            store.sequences.saw(store.resources, store.tables.named(table.target), table.numbered_to)
         for index in table.indexes:
             self._db.create_index(
                 table.target, index.name, index.columns, unique=index.is_unique, ordered=index.is_unique

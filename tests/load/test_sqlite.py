@@ -154,6 +154,37 @@ def test_null_in_a_key_is_a_misfit(db: tm.Database, tmp_path: Path) -> None:
     assert [row.k for row in db["t"]] == ["a"]
 
 
+def test_numbers_and_moments_go_on_as_sqlite_gave_them(db: tm.Database, tmp_path: Path) -> None:
+    """Story: AUTOINCREMENT was dropped in silence, CURRENT_TIMESTAMP with a note: the program's next insert failed."""
+    path = made(
+        tmp_path / "bills.db",
+        """
+        create table bill (
+            id integer primary key autoincrement, made datetime not null default current_timestamp,
+            day date default (current_date), cents int
+        );
+        create table plain (id integer primary key, cents int default 7);
+        insert into bill (cents) values (1), (2), (3);
+        delete from bill where id = 3;
+        insert into plain values (1, 1);
+        """,
+    )
+    report = db.load_sqlite(path)
+    assert [each["notes"] for each in report["tables"]] == [[], []]
+    assert [each.default for each in db["bill"].columns[:3]] == [tm.autoincrement, tm.now, tm.now]
+    assert db["bill"].insert({"cents": 4}) == 4, "3 was given, and its row deleted"
+    assert isinstance(db["bill"][4].made, datetime.datetime) and isinstance(db["bill"][4].day, datetime.date)
+    with pytest.raises(tm.NotNullViolation):
+        db["plain"].insert({"cents": 1})
+
+
+def test_declared_type_wins_if_half_of_the_values_fit(db: tm.Database, tmp_path: Path) -> None:
+    script = "create table t (id integer primary key, n int); insert into t values (1, 5), (2, 'five');"
+    path = made(tmp_path / "half.db", script)
+    report = db.load_sqlite(path, on_error="report")
+    assert types(db, "t")["n"] == "Int64" and [each["value"] for each in report["bad"]] == ["five"]
+
+
 def test_many_rows_come_in_batches(db: tm.Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite_load, "BATCH_ROWS", 500)
     path = tmp_path / "many.db"
