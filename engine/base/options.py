@@ -48,7 +48,7 @@ _LOG_SHARE_MAX = 0.3
 LASTING = (
     *("data_memory", "page_buffer", "page_flush_rate", "checkpoint_memory", "durability", "epoch_interval_ms"),
     *("gcp_interval_ms", "transaction_memory", "transaction_limit", "checkpoint_interval_ms", "checkpoint_log_share"),
-    *("undo_log", "undo_filter", "snapshot_memory", "delete_log"),
+    *("undo_log", "undo_filter", "snapshot_memory", "delete_log", "autoincrement_step", "autoincrement_offset"),
 )
 
 

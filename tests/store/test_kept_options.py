@@ -44,6 +44,19 @@ def test_opening_that_names_no_options_has_those_of_the_last(tmp_path: Path) -> 
     assert (kept.data_memory, kept.transaction_memory, kept.durability) == ("48 MiB", "2 MiB", "epoch")
 
 
+def test_numbers_of_a_site_stay_its_own_whoever_opens_its_store(tmp_path: Path) -> None:
+    """Story: a command opened the store of a site without the options that divide numbers, and gave another site's."""
+    store = tmp_path / "s"
+    key = tm.Column("id", tm.Int64, default=tm.autoincrement)
+    with tm.open(store, **SMALL, autoincrement_step=2, autoincrement_offset=2) as db:
+        assert db.create_table("t", [key, COLUMNS[1]], "id").insert({"text": "a"}) == 2
+    (tmp_path / "more.csv").write_text("text\nb\nc\n")
+    document("load", store, "t", tmp_path / "more.csv")
+    with tm.open(store, **SMALL) as db:
+        db["t"].insert({"text": "d"})
+        assert sorted(row.text for row in db["t"]) == ["a", "b", "c", "d"] and all(row.id % 2 == 0 for row in db["t"])
+
+
 def test_options_of_the_process_are_each_openings_own(tmp_path: Path) -> None:
     given: dict[str, Any] = {"lock_timeout_ms": 7, "idle_transaction_ms": 7, "slow_operation_ms": 7}
     opened_with(tmp_path / "s", **SMALL, **given)
