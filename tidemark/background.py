@@ -1,7 +1,7 @@
 """The threads of an open store.
 
-One thread closes epochs and writes the sysfile, one makes local checkpoints, and one writes disk pages ahead of need. A
-store with a binlog or an archive has one more thread for each of them.
+One thread closes epochs and writes the sysfile, one makes local checkpoints, one writes disk pages ahead of need, and
+one deletes rows that have expired. A store with a binlog or an archive has one more thread for each of them.
 
 Each thread has one owner and is joined at close. If it fails, the store fails (D13).
 """
@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import (
+    Error,
     InvariantBroken,
     NotPrimary,
     OutcomeUnknown,
@@ -27,6 +28,7 @@ from tidemark.engine.base.shortage import BINLOG, LOCAL_CHECKPOINTS
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
+    from tidemark.engine.store.expiry import Expirer
     from tidemark.recovery.backup.archive import Archiver
     from tidemark.recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint, Progress
     from tidemark.recovery.system_restart.restart import Opened
@@ -38,6 +40,7 @@ LCP_POLL_SECONDS = 0.2
 PAGES_POLL_SECONDS = 0.02
 BINLOG_POLL_SECONDS = 1.0
 RETRY_PAUSE_SECONDS = 5.0
+EXPIRY_SECONDS = 60.0  # between runs, if no option says otherwise
 NEARLY_FULL_SHARE = 0.5  # of the log, added to `checkpoint_log_share`: after two local checkpoints less is in use
 
 
@@ -55,6 +58,8 @@ class Clockwork:
         self._lcp = lcp
         self.binlog = binlog
         self.archiver: Archiver | None = None  # of a store that archives itself; set before `start`
+        self.expirer: Expirer | None = None  # set before `start`
+        self.is_replica: Callable[[], bool] = lambda: False  # whether deletions of other sites are applied here
         self._binlog_wanted = threading.Event()
         self.lcp_turn = threading.Lock()
         self._sysfile_turn = threading.Lock()
@@ -156,6 +161,7 @@ class Clockwork:
             ("tidemark-epochs", self._run_epochs),
             ("tidemark-lcp", self._run_lcp),
             ("tidemark-pages", self.run_pages),
+            *([("tidemark-expiry", self._run_expiry)] if self._expires_rows else []),
             *([("tidemark-binlog", self._run_binlog)] if self.binlog is not None else []),
             *([("tidemark-archive", self._run_archive)] if self.archiver is not None else []),
         )
@@ -252,6 +258,29 @@ class Clockwork:
                     self._store.resources.shortage.lacks(BINLOG, error.message)
                 _log.warning("epochs wait for the binlog: %s", error)
                 self.stopping.wait(RETRY_PAUSE_SECONDS)
+
+    @property
+    def _expires_rows(self) -> bool:
+        return self.expirer is not None and self._store.options.expiry_interval_ms != 0
+
+    def _run_expiry(self) -> None:
+        """Delete rows that have expired, at times. The first run is one interval after the opening, so that a command
+        that opens a store for a moment deletes nothing.
+        """
+        assert self.expirer is not None
+        interval_ms = self._store.options.expiry_interval_ms
+        while not self.stopping.wait(EXPIRY_SECONDS if interval_ms is None else interval_ms / 1_000):
+            try:
+                if interval_ms is not None or not self.is_replica():
+                    self.expirer.run(self.stopping.is_set)
+            except NotPrimary:
+                pass  # the primary deletes them
+            except StoreClosed:
+                return
+            except (StoreFailed, OutcomeUnknown):
+                raise
+            except (Error, MemoryError):
+                pass  # counted and logged; the next run tries again
 
     def _run_archive(self) -> None:
         """Archive closed epochs. While the place fails, the log keeps them; once the log is full, commits wait."""

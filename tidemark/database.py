@@ -26,6 +26,7 @@ from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.base.owner import call_owner
 from tidemark.engine.files.directory import PosixFiles, machine_bytes
 from tidemark.engine.schema.catalog import Catalog
+from tidemark.engine.store.expiry import Expirer
 from tidemark.engine.store.outcome import find_outcome
 from tidemark.engine.store.sequences import SEQUENCES
 from tidemark.handles import TableHandle
@@ -42,6 +43,7 @@ from tidemark.replication.injector.mark import leave_mark
 from tidemark.replication.settings import system_tables
 from tidemark.replication.settings.options import OpenKeywords, settings, split_keywords
 from tidemark.replication.settings.status import ReplicationStatus
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, TIDEMARK_FIRST_COPY, rows_named
 from tidemark.schema_calls import SchemaCalls
 from tidemark.sequences import Sequence as NumberSequence
 from tidemark.session import READ_COMMITTED, Isolation, SnapshotTransaction, Transaction, is_own_view
@@ -178,6 +180,8 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
         self._clockwork = Clockwork(opened, files, self._lcp, self._binlog)
         self._archive_turn = threading.Lock()
         self._clockwork.archiver = self._archiver
+        self._clockwork.expirer = self._expirer = Expirer(self._store)
+        self._clockwork.is_replica = call_owner(self._is_replica)
         self._control: ControlSocket | None = None
 
     def _start(self) -> None:
@@ -290,6 +294,7 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
     drop_index = passed(SchemaCalls.drop_index, "_schema")
     add_check = passed(SchemaCalls.add_check, "_schema")
     drop_check = passed(SchemaCalls.drop_check, "_schema")
+    set_expiry = passed(SchemaCalls.set_expiry, "_schema")
     create_tablespace = passed(SchemaCalls.create_tablespace, "_schema")
     add_datafile = passed(SchemaCalls.add_datafile, "_schema")
     drop_tablespace = passed(SchemaCalls.drop_tablespace, "_schema")
@@ -619,6 +624,40 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
         self._clockwork.raise_floor()
         return closed
 
+    def expire(self) -> int:
+        """Delete now the rows that have expired (`set_expiry`); return how many.
+
+        They are deleted in transactions of up to 1,000 rows, as `delete_where` does. Rows that another transaction has
+        locked are left to the next run. A crash leaves each transaction whole or absent. An error of one table does not
+        keep rows of others.
+
+        Durable on return: the deletions, with `durability="commit"`.
+
+        Raises: StoreFailed, NotPrimary; the first error of a transaction, after all tables.
+
+        Examples:
+            >>> columns = [tm.Column("token", tm.VarChar(40)), tm.Column("seen", tm.Timestamp)]
+            >>> sessions = db.create_table("session", columns, "token", expires="seen + 30 min")
+            >>> now = datetime.datetime.now(datetime.UTC)
+            >>> sessions.insert_many([("old", now - datetime.timedelta(hours=1)), ("new", now)])
+            2
+            >>> db.expire(), [row.token for row in sessions]
+            (1, ['new'])
+        """
+        self.check_usable()
+        return self._expirer.run()
+
+    def _is_replica(self) -> bool:
+        """Return whether deletions of other sites are applied here: by a channel or an ingest, of now or of before."""
+        from tidemark.replication.ingest.source_position import INGEST
+
+        if self._endpoint is not None and self._endpoint.channels:
+            return True
+        rows = {name: rows_named(self._store, name) for name in (NDB_APPLY_STATUS, TIDEMARK_FIRST_COPY, INGEST)}
+        if any(row["server_id"] != self._server_id for row in rows[NDB_APPLY_STATUS]):
+            return True
+        return any(True for _ in rows[TIDEMARK_FIRST_COPY]) or any(True for _ in rows[INGEST])
+
     def advance_epoch(self) -> int:
         """Close the open epoch if it has commits; return the newest closed epoch. With `background=False` only such
         calls close epochs.
@@ -860,6 +899,7 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
             **store_status(self._opened, self._lcp),
             "binlog": None if self._binlog is None else self._binlog.counters(),
             "archive": None if self._archiver is None else self._archiver.status(),
+            "expiry": self._expirer.counters(),
             "replication": {
                 **self._replication.to_dict(self._store.clock.wall_us()),
                 **({} if self._endpoint is None else self._endpoint.status()),

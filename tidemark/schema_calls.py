@@ -30,6 +30,7 @@ from tidemark.engine.store.schema_changes import (
     change_columns,
     with_column,
     with_default,
+    with_expiry,
     with_name,
     with_renamed_column,
     with_wider_column,
@@ -170,7 +171,7 @@ class SchemaCalls:
 
         Durable on return: the drop.
 
-        Raises: NoSuchTable, NoSuchColumn; SchemaInvalid for columns of the primary key, an index or a check.
+        Raises: NoSuchTable, NoSuchColumn; SchemaInvalid for columns of the primary key, an index, a check or an expiry.
 
         Examples:
             >>> db.drop_column("item", "stock")
@@ -196,7 +197,7 @@ class SchemaCalls:
         self._alter(table, lambda before: with_name(before, to), None)
 
     def rename_column(self, table: str, old: str, new: str) -> None:
-        """Give a column another name; keys, partitions, indexes and checks follow.
+        """Give a column another name; keys, partitions, indexes, checks and expiry follow.
 
         Durable on return: the name.
 
@@ -400,6 +401,31 @@ class SchemaCalls:
             >>> db["item"].insert((4, "ink", -1))
         """
         self._alter(table, lambda before: without_check(before, name), None)
+
+    def set_expiry(self, table: str, expires: str | None) -> None:
+        """Say when rows of a table expire: from then on they are deleted from time to time, and by `expire`.
+
+        A row expires a span after the moment in one of its columns; with NULL there it never does. It is still read and
+        may be changed until it is deleted. If its moment has been moved meanwhile, it stays. With an ordered index over
+        the column, a run reads only the rows that it deletes, otherwise all rows of the table. How often a run comes,
+        and in which stores by default, says the option `expiry_interval_ms`.
+
+        Durable on return: the expiry.
+
+        Args:
+            expires: A Timestamp, DateTime or Date column in memory, and a whole number of s, min, h or d, such as
+                "seen + 30 min"; "seen" alone is that moment itself. DateTime is taken as UTC, a Date as the beginning
+                of its day in UTC. None: rows do not expire any more; up to 1,000 that are being deleted still are.
+
+        Raises: NoSuchTable, NoSuchColumn; SchemaInvalid for another text or column.
+
+        Examples:
+            >>> db.add_column("item", tm.Column("sold_out", tm.Timestamp, nullable=True))
+            >>> db.set_expiry("item", "sold_out + 30 d")
+            >>> db["item"].definition.expires
+            'sold_out + 30 d'
+        """
+        self._alter(table, lambda before: with_expiry(before, expires), None)
 
     def create_tablespace(
         self,

@@ -208,6 +208,7 @@ class TableCreation(TableLookup[Handle]):
         tablespace: str | None = None,
         *,
         checks: Mapping[str, Expression] | None = None,
+        expires: str | None = None,
         exist_ok: bool = False,
     ) -> Handle: ...
 
@@ -221,6 +222,7 @@ class TableCreation(TableLookup[Handle]):
         tablespace: str | None = None,
         *,
         checks: Mapping[str, Expression] | None = None,
+        expires: str | None = None,
         exist_ok: bool = False,
     ) -> TypedTable[R]: ...
 
@@ -233,6 +235,7 @@ class TableCreation(TableLookup[Handle]):
         tablespace: str | None = None,
         *,
         checks: Mapping[str, Expression] | None = None,
+        expires: str | None = None,
         exist_ok: bool = False,
     ) -> Handle | TypedTable[R]:
         """Create a table.
@@ -248,6 +251,7 @@ class TableCreation(TableLookup[Handle]):
             partition: How rows are divided among fragments; None: by hash.
             tablespace: Where columns with storage="disk" are stored; None: "main". Only for tables with such columns.
             checks: Conditions by name, as `add_check` adds them.
+            expires: When rows expire, such as "seen + 30 min", as `set_expiry` says; None: never.
             exist_ok: Return the table if it exists with this definition; indexes do not count.
 
         Returns:
@@ -262,7 +266,7 @@ class TableCreation(TableLookup[Handle]):
             NoSuchColumn: The data has no column of that name for the key.
             InvalidName: A name is not allowed.
             ProgramInvalid: A check is not a condition over the columns.
-            NoSuchColumn: A check reads a column that the table does not have.
+            NoSuchColumn: A check or `expires` names a column that the table does not have.
             LimitExceeded: A limit of `engine/base/limits.py` is exceeded.
             NoSuchTablespace: The tablespace does not exist.
             MemoryExhausted: `data_memory` has no room.
@@ -286,7 +290,7 @@ class TableCreation(TableLookup[Handle]):
             made = columns_of(columns)
         elif has_arrow_schema(columns):
             made = columns_like(columns, as_names(primary_key, "primary_key"))
-        handle = self._created(new_table(name, made, primary_key, partition, tablespace, checks), exist_ok)
+        handle = self._created(new_table(name, made, primary_key, partition, tablespace, checks, expires), exist_ok)
         return TypedTable(handle, columns) if isinstance(columns, type) else handle
 
     def _created(self, definition: TableDefinition, exist_ok: bool) -> Handle:

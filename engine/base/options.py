@@ -49,6 +49,7 @@ LASTING = (
     *("data_memory", "page_buffer", "page_flush_rate", "checkpoint_memory", "durability", "epoch_interval_ms"),
     *("gcp_interval_ms", "transaction_memory", "transaction_limit", "checkpoint_interval_ms", "checkpoint_log_share"),
     *("undo_log", "undo_filter", "snapshot_memory", "delete_log", "autoincrement_step", "autoincrement_offset"),
+    "expiry_interval_ms",
 )
 
 
@@ -85,6 +86,7 @@ class OptionKeywords(TypedDict, total=False):
     tracer: Tracer | None
     autoincrement_step: int
     autoincrement_offset: int
+    expiry_interval_ms: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,6 +140,9 @@ class Options:
         autoincrement_step: Sequences and `tm.autoincrement` give numbers that are `autoincrement_offset` apart from a
             multiple of this. Sites that write the same tables take their number of sites, 1 to 65,535.
         autoincrement_offset: Another number at each of these sites, 1 to `autoincrement_step`.
+        expiry_interval_ms: How often rows that have expired are deleted (`set_expiry`); 0: only by `expire`. None:
+            every 60 s, but never in a store that applies or has applied changes of another site or server: deletions
+            come from there. Where it is given, also there.
 
     Raises:
         SchemaInvalid: A value has the wrong type or is out of range.
@@ -173,6 +178,7 @@ class Options:
     tracer: Tracer | None = None
     autoincrement_step: int = 1
     autoincrement_offset: int = 1
+    expiry_interval_ms: int | None = None
 
     data_memory_bytes: int = field(init=False, repr=False)
     redo_log_bytes: int = field(init=False, repr=False)
@@ -219,6 +225,8 @@ class Options:
         self._check_integer("slow_operation_ms", 0, _MILLISECONDS_MAX)
         self._check_integer("autoincrement_step", 1, _STEP_MAX)
         self._check_integer("autoincrement_offset", 1, self.autoincrement_step)
+        if self.expiry_interval_ms is not None:
+            self._check_integer("expiry_interval_ms", 0, _MILLISECONDS_MAX)
         if self.tracer is not None and not callable(self.tracer):
             raise SchemaInvalid(f"option tracer is {self.tracer!r}; give a function or None", option="tracer")
         if self.archive is not None and not isinstance(self.archive, (str, os.PathLike)):

@@ -19,11 +19,12 @@ from tidemark.engine.access.batch_operations import (
     read_keys,
     retried,
     scan,
+    touch_keys,
     touch_many,
 )
 from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
 from tidemark.engine.base.words_layout import WORD_BYTES
-from tidemark.engine.memory.arena_layout import MODE_DELETE
+from tidemark.engine.memory.arena_layout import MODE_DELETE, MODE_LOCK
 from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.compiled import compile_update
 from tidemark.engine.programs.expressions import Expression, col
@@ -252,6 +253,31 @@ def delete_where(txn: Transaction, table: Table, where: Expression | Program) ->
             if is_last:
                 break
     return total
+
+
+def delete_unlocked(txn: Transaction, table: Table, condition: Condition, keys: pa.RecordBatch) -> tuple[int, int]:
+    """Delete the rows with these keys that a condition accepts under their locks; return (rows deleted, rows left out
+    because another transaction has locked them). Waits for no lock. Raises: errors of a program in a row.
+    """
+    txn.check(locks=True)
+    table.check()
+    running = Running(condition.program)
+    with_disk = table.format.touches_disk(condition.names)
+    deleted = locked = begin = 0
+    while begin < keys.num_rows:
+        wanted = encode_keys(table.format, keys.slice(begin))
+        count = touch_keys(txn, table, wanted, MODE_LOCK, np.zeros(wanted.count, dtype=np.int64), skip_locked=True)
+        if count < wanted.count:
+            locked += 1
+            wanted = encode_keys(table.format, keys.slice(begin, count))
+        begin += count + 1
+        if count:
+            entries, offsets, _ = read_keys(table, wanted, txn, with_disk)
+            places, _ = running.accepted(table, entries, offsets)
+            if places.size:
+                touch_many(txn, table, _keys_of(table, entries, offsets[places]), MODE_DELETE, 0)
+                deleted += int(places.size)
+    return deleted, locked
 
 
 def delete_all(txn: Transaction, table: Table) -> int:

@@ -16,6 +16,7 @@ from tidemark.engine.base import limits
 from tidemark.engine.base.errors import SchemaInvalid, VersionTooOld
 from tidemark.engine.schema.check_definition import CheckDefinition, check_from_json
 from tidemark.engine.schema.column import ABSENT, Column, Columns, column_from_json
+from tidemark.engine.schema.expiry_definition import Expiry, expiry_of
 from tidemark.engine.schema.index_definition import IndexDefinition, index_from_json
 from tidemark.engine.schema.names import alternatives, check_name, qualified_name
 from tidemark.engine.schema.partition import HashPartition, Partition, partition_from_json
@@ -28,6 +29,8 @@ ALTERED_JSON_VERSION = 2  # of tables with an added column, so that older reader
 DROPPED_JSON_VERSION = 3
 # Of tables with what each writer must know: computed defaults, checks. Older programs would leave them out.
 RULES_JSON_VERSION = 4
+# Of tables whose rows expire. Programs that wrote 4 for other tables would leave that out.
+EXPIRY_JSON_VERSION = 5
 DEFAULT_TABLESPACE = "main"
 _FIRST_OPTION = 5  # of the fields: after the arguments that each table has
 
@@ -53,7 +56,7 @@ class TableDefinition(Columns):
     tablespace of the disk columns; None without disk columns, or until the store fills in DEFAULT_TABLESPACE.
     `indexes`: built indexes, in order of creation. `dropped`: columns for which rows may still have bytes, each with
     its place among all columns that ever existed, ascending. `checks`: in the order in which they were added; which of
-    them can be compiled is known to `engine/programs/checks.py`.
+    them can be compiled is known to `engine/programs/checks.py`. `expires`: when rows expire, as "seen + 30 min".
     """
 
     table_id: int
@@ -66,6 +69,7 @@ class TableDefinition(Columns):
     indexes: tuple[IndexDefinition, ...] = ()
     dropped: tuple[tuple[int, Column], ...] = ()
     checks: tuple[CheckDefinition, ...] = ()
+    expires: str | None = None
 
     def __post_init__(self) -> None:
         key: Sequence[str] = (self.primary_key,) if isinstance(self.primary_key, str) else self.primary_key
@@ -86,6 +90,7 @@ class TableDefinition(Columns):
         self._check_key()
         self._check_indexes()
         self._check_checks()
+        self._check_expiry()
         object.__setattr__(self, "partition", self.partition.bound_to(self))
         self._check_sizes()
 
@@ -195,6 +200,18 @@ class TableDefinition(Columns):
             seen.add(check.name)
             check.check_columns(self.name, known)
 
+    def _check_expiry(self) -> None:
+        if self.expires is None:
+            return
+        expiry = expiry_of(self.expires)
+        expiry.check_column(self.name, {column.name: column for column in self.columns})
+        object.__setattr__(self, "expires", str(expiry))
+
+    @property
+    def expiry(self) -> Expiry | None:
+        """When rows expire; None: never."""
+        return None if self.expires is None else expiry_of(self.expires)
+
     def _check_sizes(self) -> None:
         fixed_bytes = fixed_image_bytes(self)
         if fixed_bytes > limits.FIXED_BYTES_MAX:
@@ -210,6 +227,8 @@ class TableDefinition(Columns):
 
     @property
     def _json_version(self) -> int:
+        if self.expires is not None:
+            return EXPIRY_JSON_VERSION
         if self.checks or any(column.computed for _, column in self.physical):
             return RULES_JSON_VERSION
         if self.dropped:
@@ -235,6 +254,8 @@ class TableDefinition(Columns):
             value["dropped"] = [{"at": at, "column": column.to_json()} for at, column in self.dropped]
         if self.checks:
             value["checks"] = [check.to_json() for check in self.checks]
+        if self.expires is not None:
+            value["expires"] = self.expires
         return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
     @classmethod
@@ -244,9 +265,9 @@ class TableDefinition(Columns):
         """
         try:
             value = json.loads(data)
-            if value["format"] not in range(JSON_VERSION, RULES_JSON_VERSION + 1):
+            if value["format"] not in range(JSON_VERSION, EXPIRY_JSON_VERSION + 1):
                 raise SchemaInvalid(
-                    f"table definition has format {shown(value['format'])}, this reads up to {RULES_JSON_VERSION}"
+                    f"table definition has format {shown(value['format'])}, this reads up to {EXPIRY_JSON_VERSION}"
                 )
             if value.get("dropped") and value["format"] < DROPPED_JSON_VERSION:
                 raise _mixed_rows(value)
@@ -262,6 +283,7 @@ class TableDefinition(Columns):
                 tuple(index_from_json(each) for each in value.get("indexes", ())),
                 tuple((each["at"], column_from_json(each["column"])) for each in value.get("dropped", ())),
                 tuple(check_from_json(each) for each in value.get("checks", ())),
+                value.get("expires"),
             )
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
             raise SchemaInvalid(f"not a table definition: {shown(data)}") from error

@@ -15,6 +15,7 @@ from tidemark.engine.base.errors import SchemaInvalid, TableExists, Unsupported
 from tidemark.engine.programs.checks import check_definitions
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import DEFAULT_TABLESPACE, TableDefinition
+from tidemark.engine.schema.expiry_definition import expiry_of
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.names import alternatives, as_names, qualified_name
 from tidemark.engine.schema.partition import (
@@ -55,6 +56,7 @@ def new_table(
     partition: Partition | None,
     tablespace: str | None,
     checks: Mapping[str, Expression] | None = None,
+    expires: str | None = None,
 ) -> TableDefinition:
     """Return the definition of a new table. Raises: SchemaInvalid, InvalidName, LimitExceeded, TypeMismatch."""
     given = [columns] if isinstance(columns, Column) else columns
@@ -63,7 +65,9 @@ def new_table(
     key = as_names(primary_key, "primary_key")
     made = tuple(fresh(column) for column in given)
     parts = HashPartition() if partition is None else partition
-    return TableDefinition(0, 1, name, made, tuple(key), parts, tablespace, checks=check_definitions(checks))
+    return TableDefinition(
+        0, 1, name, made, tuple(key), parts, tablespace, checks=check_definitions(checks), expires=expires
+    )
 
 
 def as_new(definition: TableDefinition) -> TableDefinition:
@@ -144,6 +148,13 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
         )
     refuse_indexed(definition, name, definition.indexes, "dropped")
     refuse_checked(definition, name, definition.checks, "dropped")
+    if definition.expiry is not None and definition.expiry.column == name:
+        raise SchemaInvalid(
+            f"rows of {definition.name} expire by column {name}, which cannot be dropped; call"
+            f" set_expiry({definition.name!r}, None) first",
+            table=definition.name,
+            column=name,
+        )
     places = [at for at, _ in definition.physical]
     dropped = sorted([*definition.dropped, (places.index(position), column)], key=lambda each: each[0])
     columns = definition.columns
@@ -196,6 +207,16 @@ def without_check(definition: TableDefinition, name: str) -> TableDefinition:
     return _next(definition, checks=kept)
 
 
+def with_expiry(definition: TableDefinition, expires: str | None) -> TableDefinition:
+    """Return the definition with another expiry of its rows; None: never. Raises: SchemaInvalid, NoSuchColumn."""
+    return _next(definition, expires=expires)
+
+
+def _renamed_expiry(expires: str | None, old: str, new: str) -> str | None:
+    found = None if expires is None else expiry_of(expires)
+    return expires if found is None or found.column != old else str(replace(found, column=new))
+
+
 def _renamed_partition(definition: TableDefinition, columns: tuple[Column, ...], old: str, new: str) -> Partition:
     value = definition.partition.to_json({column.name: column.type for column in definition.columns})
     if value.get("columns") is not None:
@@ -222,6 +243,7 @@ def with_renamed_column(definition: TableDefinition, old: str, new: str) -> Tabl
             for index in definition.indexes
         ),
         checks=tuple(check.renamed(old, new) for check in definition.checks),
+        expires=_renamed_expiry(definition.expires, old, new),
     )
 
 

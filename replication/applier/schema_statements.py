@@ -34,6 +34,7 @@ from tidemark.engine.store.schema_changes import (
     with_check,
     with_column,
     with_default,
+    with_expiry,
     with_name,
     with_renamed_column,
     with_wider_column,
@@ -275,7 +276,7 @@ def _set_default(store: Store, definition: TableDefinition, statement: s.SetDefa
     return 1
 
 
-# --- indexes, checks and partitions ----------------------------------------------------------------
+# --- indexes, checks, expiry and partitions --------------------------------------------------------
 def _create_index(store: Store, definition: TableDefinition, statement: s.CreateIndex) -> int:
     found = _named(definition.indexes, statement.index.name)
     if found == statement.index:
@@ -313,6 +314,13 @@ def _drop_check(store: Store, definition: TableDefinition, statement: s.DropChec
     return 1
 
 
+def _set_expiry(store: Store, definition: TableDefinition, statement: s.SetExpiry) -> int:
+    if definition.expires == statement.expires:
+        return 0
+    change_columns(store, definition.name, lambda before: with_expiry(before, statement.expires))
+    return 1
+
+
 def _add_partition(store: Store, definition: TableDefinition, statement: s.AddPartition) -> int:
     bound = typed_bound(definition, statement.bound)
     partition, added = definition.partition, statement.partition
@@ -346,6 +354,7 @@ _ALTERATIONS: dict[type[s.TableChange], Callable[[Store, TableDefinition, Any], 
     s.DropIndex: _drop_index,
     s.AddCheck: _add_check,
     s.DropCheck: _drop_check,
+    s.SetExpiry: _set_expiry,
     s.AddPartition: _add_partition,
     s.DropPartition: _drop_partition,
 }

@@ -142,6 +142,7 @@ def alteration(before: TableDefinition, after: TableDefinition) -> s.TableChange
         _change_of_columns(before, after)
         or _change_of_indexes(before, after)
         or _change_of_checks(before, after)
+        or _change_of_expiry(before, after)
         or _of_partitions(before, after)
     )
     if found is None:
@@ -194,6 +195,10 @@ def _change_of_checks(before: TableDefinition, after: TableDefinition) -> s.Tabl
         return s.AddCheck(before.name, made)
     gone = next((each for each in before.checks if each not in after.checks), None)
     return None if gone is None else s.DropCheck(before.name, gone.name)
+
+
+def _change_of_expiry(before: TableDefinition, after: TableDefinition) -> s.TableChange | None:
+    return None if before.expires == after.expires else s.SetExpiry(before.name, after.expires)
 
 
 def _of_partitions(before: TableDefinition, after: TableDefinition) -> s.TableChange | None:

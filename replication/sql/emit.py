@@ -2,8 +2,8 @@
 
 A comment at the end of a statement holds what SQL cannot express, and another Tidemark reads it instead of the SQL. For
 CREATE TABLE it is the whole definition (disk columns, tablespaces, Tidemark's kinds of hash). For ALTER TABLE it is the
-clause in its exact form (Timestamp, which is DATETIME in UTC in a binlog; defaults of LOBs; checks; partitions that a
-server cannot have). An ALTER TABLE whose change a server cannot have alters nothing there.
+clause in its exact form (Timestamp, which is DATETIME in UTC in a binlog; defaults of LOBs; checks; expiry; partitions
+that a server cannot have). An ALTER TABLE whose change a server cannot have alters nothing there.
 """
 
 from __future__ import annotations
@@ -152,6 +152,8 @@ def _alteration(statement: s.TableChange, before: TableDefinition | None, *, is_
             return f"ADD CHECK {name(statement.check.name)} {literal_of(statement.check.nodes)}"
         case s.DropCheck():
             return "DROP CHECK " + name(statement.check)
+        case s.SetExpiry():
+            return "EXPIRES " + literal_of(statement.expires)
         case s.DropPartition():
             return "DROP PARTITION " + name(statement.partition)
         case s.AddPartition():
@@ -165,8 +167,8 @@ def _executed(statement: s.TableChange, before: TableDefinition | None, after: T
     drops a partition is never empty: a server that does not partition the table would keep the rows, so it must stop at
     the statement.
     """
-    if isinstance(statement, (s.AddCheck, s.DropCheck)):
-        return ""  # the rows of a server come from here, where checks are asked
+    if isinstance(statement, (s.AddCheck, s.DropCheck, s.SetExpiry)):
+        return ""  # the rows of a server come from here, where checks are asked and rows expire
     text = _alteration(statement, before, is_exact=False)
     if before is None or after is None:
         return text

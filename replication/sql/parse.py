@@ -35,7 +35,7 @@ from tidemark.replication.sql.column_types import value_of
 from tidemark.replication.sql.server_types import check_charset
 from tidemark.replication.sql.server_values import served_value, value_in_store
 from tidemark.replication.sql.session import Session
-from tidemark.replication.sql.tokens import END, MAXVALUE_KIND, NAME, WORD, Literal, our_note
+from tidemark.replication.sql.tokens import END, MAXVALUE_KIND, NAME, NULL, WORD, Literal, our_note
 
 _OPTIONS_END = frozenset(("PARTITION", ";"))  # of CREATE TABLE
 # Options of ALTER TABLE, each with a value, that change no row and no column.
@@ -297,6 +297,9 @@ class _Parser(ColumnReader):
                 return [s.SetDefault(table, name, ABSENT)]
             self.must("SET", "DEFAULT")
             return [s.SetDefault(table, name, self.computed() or self.literal())]
+        if not self.is_served and self.has("EXPIRES"):
+            literal = self.literal()
+            return [s.SetExpiry(table, None if literal.kind == NULL else literal.text)]
         raise self.wrong()
 
     def computed(self) -> Computed | None:

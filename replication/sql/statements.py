@@ -155,6 +155,13 @@ class DropCheck(TableChange):
 
 
 @dataclass(frozen=True)
+class SetExpiry(TableChange):
+    """Rows expire otherwise; None: never."""
+
+    expires: str | None
+
+
+@dataclass(frozen=True)
 class AddPartition(TableChange):
     """One more range or list partition: a bound, or a list of values. `parse` returns these as Literals."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import decimal
 import socket
 from collections.abc import Iterator
@@ -85,6 +86,20 @@ def test_every_change_of_the_schema_is_made_by_every_store(faces: Faces, face: s
             assert (caught.value.evidence["check"], caught.value.evidence["key"]) == (check, row[0])
         db.drop_check("sale", "cheap")
         assert [check.name for check in here["sale"].definition.checks] == ["late"]
+        db.add_column("sale", tm.Column("seen", tm.Timestamp, nullable=True))
+        db.set_expiry("sale", "seen+60 min")
+        assert here["sale"].definition.expires == "seen + 1 h"
+        long_ago = datetime.datetime(1980, 1, 1, tzinfo=datetime.UTC)
+        here["sale"].insert({"year": 1999, "seen": long_ago})
+        assert db.expire() == 1 and db.expire() == 0 and here["sale"].get(1999) is None
+        db.set_expiry("sale", None)
+        db.drop_column("sale", "seen")
+        with pytest.raises(tm.NoSuchColumn):
+            db.set_expiry("sale", "seen")
+        session = db.create_table("session", [columns[0], tm.Column("at", tm.Date)], "year", expires="at")
+        Calls(faces, session).insert((2000, long_ago.date()))
+        assert here["session"].definition.expires == "at" and db.expire() == 1
+        db.drop_table("session")
         db.rename("sale", "shop.sale")
         sale = Calls(faces, made.table("shop.sale"))
         assert here["shop.sale"][2025] == sale.get(2025) == (2025, decimal.Decimal("1.50"))

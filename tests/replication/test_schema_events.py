@@ -115,6 +115,7 @@ def base_columns() -> list[tm.Column]:
     return [tm.Column("id", tm.Int64), tm.Column("part", tm.Int32), tm.Column("name", tm.VarChar(20), nullable=True)]
 
 
+SEEN = tm.Column("it's * \\", tm.Timestamp, nullable=True)
 CHANGES: list[tuple[str, Callable[[tm.Database], Any]]] = [
     ("drop", lambda db: db.drop_table("d.t")),
     ("rename", lambda db: db.rename("d.t", "e.`u")),
@@ -129,6 +130,8 @@ CHANGES: list[tuple[str, Callable[[tm.Database], Any]]] = [
     ("default null", lambda db: db.set_default("d.t", "name", None)),
     ("check", lambda db: db.add_check("d.t", "it's *", tm.col("name") != "/* '\\ */")),
     ("drop check", lambda db: (db.add_check("d.t", "c", tm.col("part") > 0), db.drop_check("d.t", "c"))),
+    ("expiry", lambda db: (db.add_column("d.t", SEEN), db.set_expiry("d.t", "it's * \\ + 5 min"))),
+    ("no expiry", lambda db: (db.add_column("d.t", SEEN), *(db.set_expiry("d.t", each) for each in (SEEN.name, None)))),
     ("index", lambda db: db.create_index("d.t", "by_name", ["name", "part"])),
     ("unique", lambda db: db.create_index("d.t", "one_name", "name", unique=True)),
     ("unique, ordered", lambda db: db.create_index("d.t", "one_name", "name", unique=True, ordered=True)),

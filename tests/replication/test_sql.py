@@ -140,6 +140,8 @@ def test_default_of_every_type_survives_alter_table(kind: ColumnType, value: Any
         s.DropIndex("a.t", "i"),
         s.AddCheck("a.t", check_definition("it's `*", (tm.col("x y") > "*/ '\\") | (tm.col("d") < Decimal("1.50")))),
         s.DropCheck("a.t", "it's `*"),
+        s.SetExpiry("a.t", "it's `*/ \\ + 5 min"),
+        s.SetExpiry("a.t", None),
         s.DropPartition("a.t", "p1"),
     ],
 )

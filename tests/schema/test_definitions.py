@@ -74,7 +74,7 @@ def test_json_from_before_there_were_changes_is_read_and_stays_as_it_was() -> No
     assert value["format"] == 1 and "dropped" not in value and "added" not in value["columns"][0]
     assert TableDefinition.from_json(definition.to_json()) == definition
     with pytest.raises(tm.SchemaInvalid):
-        TableDefinition.from_json(json.dumps({**value, "format": 5}).encode())
+        TableDefinition.from_json(json.dumps({**value, "format": 6}).encode())
     checked = replace(definition, checks=(check_definition("c", tm.col("n") > 0),))
     value = json.loads(checked.to_json())
     assert value["format"] == 4, "older programs refuse it: they would write rows that break the check"
@@ -82,6 +82,15 @@ def test_json_from_before_there_were_changes_is_read_and_stays_as_it_was() -> No
     for wrong in ({"name": "c"}, {"name": "c", "nodes": 7}, {"name": "c", "nodes": [["Col", 0, 7]]}, 7):
         with pytest.raises(tm.SchemaInvalid):
             TableDefinition.from_json(json.dumps({**value, "checks": [wrong]}).encode())
+    seen = tm.Column("seen", tm.Timestamp, nullable=True)
+    expiring = replace(checked, columns=(*checked.columns, seen), expires="seen+60 min")
+    value = json.loads(expiring.to_json())
+    assert (value["format"], value["expires"]) == (5, "seen + 1 h"), "programs that know checks would lose it"
+    assert TableDefinition.from_json(expiring.to_json()) == expiring != replace(expiring, expires=None)
+    assert json.loads(replace(expiring, expires=None).to_json())["format"] == 4
+    for text in ("n + 1 h", "none + 1 h", "seen + 1", "", 7, {}):
+        with pytest.raises(tm.Rejected):
+            TableDefinition.from_json(json.dumps({**value, "expires": text}).encode())
 
 
 @pytest.mark.parametrize("at", [-1, 4, "0", None])

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def schema(
     store: Path, table: str | None, system: bool, checkpoint: bool, data_memory: str | None, as_json: bool
 ) -> None:
-    """Show columns, primary key, indexes, partitions and checks of all tables, or of TABLE."""
+    """Show columns, primary key, indexes, partitions, checks and expiry of all tables, or of TABLE."""
     with open_for_reading(store, data_memory, checkpoint) as (_, tables):
         names = tables.tables(system) if table is None else [table]
         found = [schema_of(tables[name].definition) for name in names]
@@ -53,6 +53,7 @@ def schema_of(definition: TableDefinition) -> dict[str, Any]:
         ],
         "partition": definition.partition.describe(),
         "checks": {name: repr(condition) for name, condition in conditions_of(definition.checks).items()},
+        **({} if definition.expires is None else {"expires": definition.expires}),
         **({} if definition.tablespace is None else {"tablespace": definition.tablespace}),
     }
 
@@ -93,5 +94,7 @@ def _lines(found: list[dict[str, Any]]) -> Iterator[str]:
         yield f"  partitions   {each['partition']}"
         for name, condition in each["checks"].items():
             yield f"  check        {name}: {condition}"
+        if "expires" in each:
+            yield f"  expires      {each['expires']}"
         if "tablespace" in each:
             yield f"  tablespace   {each['tablespace']}"

@@ -286,7 +286,7 @@ def status(store: Path, data_memory: str | None, as_json: bool) -> None:
 
 
 # Parts of a status that a store may never use.
-_OPTIONAL = ("disk", "disk_full", "delete_log", "tablespaces", "spool", "binlog", "archive", "replication")
+_OPTIONAL = ("disk", "disk_full", "delete_log", "tablespaces", "spool", "binlog", "archive", "expiry", "replication")
 
 
 def _in_use(status: dict[str, Any]) -> dict[str, Any]:

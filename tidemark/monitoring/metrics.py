@@ -64,6 +64,11 @@ def _conflicts(status: Status) -> dict[str, int] | None:
     return variables and {each.name: variables[shown_name(BY_NAME[each.counter])] for each in FUNCTIONS}
 
 
+def _expiry_seconds(status: Status) -> float | None:
+    found = _at("expiry.last_run_us")(status)
+    return None if found is None else found / 1e6
+
+
 def _metric(
     kind: Literal["counter", "gauge", "histogram"], name: str, meaning: str, read: str | Reader, label: str = ""
 ) -> Metric:
@@ -114,6 +119,9 @@ METRICS = (
     _counter("binlog_epochs_total", "Epochs written to the binlog", "binlog.epochs"),
     _counter("binlog_rows_total", "Rows written to the binlog", "binlog.rows"),
     _gauge("binlog_epoch", "Newest epoch that the binlog has handled", "binlog.latest_handled_binlog_epoch"),
+    _counter("expired_rows_total", "Rows deleted because they had expired, since the opening", "expiry.rows"),
+    _counter("expiry_failures_total", "Tables that a deletion of expired rows failed in", "expiry.failures"),
+    _gauge("expiry_last_run_seconds", "When the last deletion of expired rows began, since 1970", _expiry_seconds),
     _gauge("archive_missing_bytes", "Bytes of the log that the archive lacks", "archive.lag_bytes"),
     _counter("archive_failures_total", "Failed steps of the archive", "archive.failures"),
     _gauge(

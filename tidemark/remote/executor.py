@@ -374,6 +374,7 @@ class Executor:
                 made.partition,
                 made.tablespace,
                 checks=conditions_of(made.checks),
+                expires=made.expires,
             )
         )
 
