@@ -636,10 +636,11 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
         Raises: StoreFailed, NotPrimary; the first error of a transaction, after all tables.
 
         Examples:
+            >>> from datetime import UTC, datetime
             >>> columns = [tm.Column("token", tm.VarChar(40)), tm.Column("seen", tm.Timestamp)]
             >>> sessions = db.create_table("session", columns, "token", expires="seen + 30 min")
-            >>> now = datetime.datetime.now(datetime.UTC)
-            >>> sessions.insert_many([("old", now - datetime.timedelta(hours=1)), ("new", now)])
+            >>> seen = [datetime(year, 1, 1, tzinfo=UTC) for year in (2020, 2100)]
+            >>> sessions.insert_many({"token": ["old", "new"], "seen": seen})
             2
             >>> db.expire(), [row.token for row in sessions]
             (1, ['new'])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -190,3 +191,19 @@ def test_number_that_is_no_truth_value_is_refused_in_a_bool_column(db: tm.Databa
     at = source_position_of(db).position
     with pytest.raises(tm.ValueOutOfRange, match="Int8"):
         apply(db, Stream(position=at).begin().insert((3, 5), definition=served).commit())
+
+
+def test_rows_of_a_server_that_have_expired_go_when_the_server_deletes_them(db: tm.Database) -> None:
+    """The task of the store rests where a server fills its tables: what it deletes, the server may still change."""
+    columns = (tm.Column("id", tm.Int32), tm.Column("day", tm.Date, nullable=True))
+    db.create_table("d.e", columns, "id", expires="day + 30 d")
+    definition = type(DEFINITION)(5, 1, "d.e", columns, ("id",))
+    old = [(number, date(1980, 1, 1)) for number in range(3)]
+    stream = Stream().begin().insert(*old, (9, date(9999, 1, 1)), definition=definition).commit()
+    stream.begin().delete(old[0], definition=definition).commit()
+    apply(db, stream)
+    assert rows(db, "d.e") == [*old[1:], (9, date(9999, 1, 1))] and db.parts.clockwork.is_replica()
+    assert db.expire() == 2 and [row[0] for row in rows(db, "d.e")] == [9]
+    again = Stream(position=stream.position).begin().update((old[1], (1, None)), definition=definition).commit()
+    with pytest.raises(tm.RowNotFound):
+        apply(db, again)

@@ -6,6 +6,7 @@ import random
 import shutil
 import socket
 import threading
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,28 @@ def test_no_number_comes_twice_when_another_node_leads(tmp_path: Path) -> None:
         site.start(gone)
         site.wait_view(1, 2, 3)
         equal(site)
+
+
+def test_rows_expire_at_the_primary_alone_and_at_the_next_one(tmp_path: Path) -> None:
+    columns = [*COLUMNS, tm.Column("seen", tm.Timestamp, nullable=True)]
+    past, future = (datetime(year, 1, 1, tzinfo=UTC) for year in (1980, 9999))
+    with site_of(tmp_path, 3, expiry_interval_ms=1) as site:
+        with site.nodes[2].connect(PATIENCE_MS) as db:
+            table = db.create_table("t", columns, "id", expires="seen + 30 min")
+            table.insert_many([(1, 1, None, past), (2, 2, None, future), (3, 3, None, None)])
+            wait_until(lambda: len(table) == 2)
+            for number in (2, 3):
+                with pytest.raises(tm.NotPrimary):
+                    site.db(number).expire()
+                assert site.db(number).status()["expiry"]["rows"] == 0
+            site.drop(1)
+            table.insert((4, 4, None, past))
+            wait_until(lambda: len(table) == 2)
+            assert db.expire() == 0 and db["t"].definition.expires == "seen + 30 min"
+            site.start(1)
+            site.wait_view(1, 2, 3)
+            assert all(ids_at(site, number) == [2, 3] for number in (1, 2, 3))
+            equal(site)
 
 
 def test_a_node_of_two_continues_with_the_arbitrator(tmp_path: Path) -> None:
