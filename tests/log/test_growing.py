@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,6 +93,24 @@ def test_log_grows_ahead_of_need_until_one_file_is_free() -> None:
         assert FILE_BYTES <= free_bytes <= 4 * FILE_BYTES
     reader = LogReader(files, log.geometry, db.parts.opened.identity[0])
     assert len(list(reader.groups(0, 1))) > 100
+
+
+def test_threads_that_write_while_the_log_grows_lose_nothing(tmp_path: Path) -> None:
+    options = {"data_memory": "16 MiB", "redo_log": "1 MiB"}
+    with tm.open(tmp_path, **options) as db:  # type: ignore[arg-type]
+        db.create_table(NAME, [tm.Column("id", tm.Int64), tm.Column("text", tm.Text)], "id")
+
+        def write(first: int) -> None:
+            for number in range(first, first + 25):
+                db[NAME].write(row(number))
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(write, range(0, 100, 25)))
+        made = len(list((tmp_path / "redo").iterdir()))
+        assert made > START_FILES
+    with tm.open(tmp_path, **options) as db:  # type: ignore[arg-type]
+        assert sorted(found.id for found in db[NAME].scan()) == list(range(100))
+        assert db.check()["problems"] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
