@@ -1,7 +1,8 @@
 """The threads of an open store.
 
-One thread closes epochs and writes the sysfile, one makes local checkpoints, one writes disk pages ahead of need, and
-one deletes rows that have expired. A store with a binlog or an archive has one more thread for each of them.
+One thread closes epochs and writes the sysfile, one makes local checkpoints, one writes disk pages, and the next files
+of a log that lacks some, ahead of need, and one deletes rows that have expired. A store with a binlog or an archive has
+one more thread for each of them.
 
 Each thread has one owner and is joined at close. If it fails, the store fails (D13).
 """
@@ -227,20 +228,25 @@ class Clockwork:
                     self.stopping.wait(RETRY_PAUSE_SECONDS)
 
     def run_pages(self) -> None:
-        """Write dirty pages ahead of need, and the UNDO buffer before it is full, so that readers and commits do not
-        have to.
+        """Write dirty pages ahead of need, the UNDO buffer before it is full, and the next files of a log that lacks
+        some, so that readers and commits do not have to.
         """
         disk = self._store.disk
         while not self.stopping.is_set():
             disk.writer_wanted.wait(PAGES_POLL_SECONDS)
             disk.writer_wanted.clear()
             if disk.is_started:
-                try:
-                    disk.clean_ahead()
-                except (StorageFull, TooManyFiles) as error:
-                    # Pages that were not written stay dirty. A thread that needs their frames gets the same error.
-                    _log.warning("disk pages not written ahead of need: %s", error)
-                    self.stopping.wait(RETRY_PAUSE_SECONDS)
+                self._ahead("disk pages", disk.clean_ahead)
+            if self._store.log.geometry.unmade_count:
+                self._ahead("the next files of the log", self._store.room.grow_ahead)
+
+    def _ahead(self, what: str, work: Callable[[], object]) -> None:
+        """Do work ahead of need. What cannot be done waits for a thread that needs it, which gets the same error."""
+        try:
+            work()
+        except (StorageFull, TooManyFiles) as error:
+            _log.warning("%s not written ahead of need: %s", what, error)
+            self.stopping.wait(RETRY_PAUSE_SECONDS)
 
     def _run_binlog(self) -> None:
         """Write closed epochs into the binlog. While its disk is full the log keeps them; once the log is full, commits

@@ -69,6 +69,7 @@ NOTES: dict[str, dict[str, str]] = {
         "timeline": "number of restarts to an earlier epoch; epochs of different timelines are not comparable",
         "seam_lsn": "a restart that begins before this LSN reads the log only up to here; 0: no rows were copied",
         "seam_sequence": "sequence of the first group after the seam; a lower one at `seam_lsn` is before the seam",
+        "unmade_count": "the last REDO files, which do not count as made yet; 0: the ring has all its files",
         "reserved": "0",
     },
     "spool block": {

@@ -102,7 +102,8 @@ class Options:
         data_memory: Memory for rows and indexes, whose addresses are reserved at once; it is used as it fills. More
             than the machine has gives a MemoryWarning. In addition, open transactions use 64 bytes for each row they
             have changed or locked.
-        redo_log: Size of the REDO log on disk of a new store; an existing store keeps its size.
+        redo_log: Size to which the REDO log of a new store grows on disk, from at most 32 MiB; the disk must have the
+            whole size free. An existing store keeps its size.
         page_buffer: Memory for pages of disk columns, for each page size in use, including pages on their way to the
             disk.
         page_flush_rate: Bytes of disk pages a local checkpoint writes per second; 0 sets no bound.

@@ -1,7 +1,7 @@
 """Which work of a store lacks space on the disk, and for how long changes have been refused for that reason.
 
 A store whose disk is full continues: the next local checkpoint is tried again, and the log takes changes until it is
-full. A node of a group asks here whether another node should lead.
+full or has no file to grow into. A node of a group asks here whether another node should lead.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
 
-LOCAL_CHECKPOINTS, BINLOG, TABLESPACES = "local checkpoints", "the binlog", "tablespaces"
+LOCAL_CHECKPOINTS, BINLOG, TABLESPACES, REDO_LOG = "local checkpoints", "the binlog", "tablespaces", "the REDO log"
 
 
 class DiskShortage:

@@ -1,12 +1,18 @@
-"""The place of an LSN: the endless log mapped onto a ring of equal, zero-filled files."""
+"""The place of an LSN: the endless log mapped onto a ring of equal, zero-filled files.
+
+A new REDO log has the first files of its ring. The others are made in its first lap, in order and ahead of need
+(ADR 0043): the content of a file and its name are durable before the sysfile has the file, and both copies of the
+sysfile have it before a group is written there. So what lies under the name of a file that the sysfile lacks was never
+part of the log.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from tidemark.engine.base.errors import FileTruncated
+from tidemark.engine.base.errors import FileTruncated, StorageFull
 from tidemark.engine.files.durable_files import check_room, make_folder
 from tidemark.engine.log.group_layout import GROUP_ALIGN_BYTES
 
@@ -18,6 +24,9 @@ SUFFIX = ".redo"
 FILES_MIN = 3
 CAPACITY_BYTES_MAX = 1 << 46  # the largest log that an option can set
 FILE_BYTES_PREFERRED = 16 << 20
+START_BYTES = 32 << 20  # a new log has files for this much, or all of its files
+ZERO_PIECE_BYTES = 1 << 20
+LSN_MAX = 1 << 62  # the sysfile takes no LSN from here on
 REACH_STEP_BYTES = 16 << 20
 REACH_STEP_SHARE = 8
 
@@ -30,11 +39,31 @@ class Geometry:
     file_count: int
     folder: str = FOLDER
     suffix: str = SUFFIX
+    unmade_count: int = 0  # the last files, which the first lap has not come to
 
     @cached_property
     def capacity_bytes(self) -> int:
         """The bytes of the ring."""
         return self.file_bytes * self.file_count
+
+    @property
+    def made_count(self) -> int:
+        """The number of files that there are: the first ones."""
+        return self.file_count - self.unmade_count
+
+    @cached_property
+    def limit_lsn(self) -> int:
+        """The LSN where the files end that there are. A ring with all its files has no such end."""
+        return self.file_bytes * self.made_count if self.unmade_count else LSN_MAX
+
+    def begun(self) -> Geometry:
+        """Return this geometry with the files that a new log has."""
+        made_count = min(self.file_count, -(-START_BYTES // self.file_bytes))
+        return replace(self, unmade_count=self.file_count - made_count)
+
+    def grown(self) -> Geometry:
+        """Return this geometry with one more file made."""
+        return replace(self, unmade_count=self.unmade_count - 1)
 
     @staticmethod
     def of(log_bytes: int, folder: str = FOLDER, suffix: str = SUFFIX) -> Geometry:
@@ -46,7 +75,8 @@ class Geometry:
     def is_possible(self) -> bool:
         """Whether a store can have this geometry: a value read from disk is not trusted (F112)."""
         aligned = self.file_bytes >= GROUP_ALIGN_BYTES and self.file_bytes % GROUP_ALIGN_BYTES == 0
-        return aligned and self.file_count >= FILES_MIN and self.capacity_bytes <= CAPACITY_BYTES_MAX
+        is_sized = self.file_count >= FILES_MIN and self.capacity_bytes <= CAPACITY_BYTES_MAX
+        return aligned and is_sized and 0 <= self.unmade_count < self.file_count
 
     @property
     def reach_step_bytes(self) -> int:
@@ -61,8 +91,8 @@ class Geometry:
         return f"{self.folder}/{number:04d}{self.suffix}"
 
     def names(self) -> list[str]:
-        """Return the names of all files, in order."""
-        return [self.name(number) for number in range(self.file_count)]
+        """Return the names of the files that there are, in order."""
+        return [self.name(number) for number in range(self.made_count)]
 
     def lap(self, lsn: int) -> int:
         """Return how often the log had wrapped round its files before this LSN."""
@@ -91,8 +121,8 @@ def is_log_name(leaf: str, suffix: str = SUFFIX) -> bool:
 
 
 def create_files(files: Files, geometry: Geometry) -> None:
-    """Create the zero-filled files of a new log. Durable on return: content and names. Raises: StorageFull; nothing
-    is written if the disk is known to be too small.
+    """Create the zero-filled files that a new log has. Durable on return: content and names. Raises: StorageFull;
+    nothing is written if the disk is known to be too small for the whole ring.
     """
     option = f"{geometry.folder}_log"
     check_room(files, geometry.capacity_bytes, option, f"give a smaller {option}")
@@ -104,16 +134,42 @@ def create_files(files: Files, geometry: Geometry) -> None:
     files.sync_directory(geometry.folder)
 
 
+def make_next(files: Files, geometry: Geometry) -> File:
+    """Make the next file of a ring, and return it. Durable on return: content and name.
+
+    The store must not count this file as made yet. What a crash left under its name is filled again in place, since a
+    reader of the log may have opened it. Raises: StorageFull, with its space free again; TooManyFiles, StoreFailed.
+    """
+    name = geometry.name(geometry.made_count)
+    file = files.open(name, True) if files.exists(name) else files.create(name)
+    try:
+        if files.size(file):
+            files.truncate(file, 0)
+        check_room(files, geometry.file_bytes, name, "give it more free space")
+        zeros = bytes(min(ZERO_PIECE_BYTES, geometry.file_bytes))
+        for offset in range(0, geometry.file_bytes, len(zeros)):
+            files.pwrite(file, offset, zeros[: geometry.file_bytes - offset])
+    except StorageFull:
+        files.truncate(file, 0)
+        files.close(file)
+        raise
+    files.fdatasync(file)
+    files.sync_directory(geometry.folder)
+    return file
+
+
 def open_files(files: Files, geometry: Geometry, writable: bool) -> list[File]:
-    """Open all files of the ring, in order; none stays open if it raises. Raises: FileMissing, FileTruncated."""
+    """Open the files of the ring that there are, in order; none stays open if it raises. Raises: FileMissing,
+    FileTruncated.
+    """
     handles: list[File] = []
     try:
         # One by one, because an intact sysfile may claim billions of files: the first missing one ends the loop.
-        for number in range(geometry.file_count):
+        for number in range(geometry.made_count):
             name = geometry.name(number)
             handles.append(files.open(name, writable))
             size = files.size(handles[-1])
-            # The files were synced at full size before the store existed: missing bytes may have been acknowledged.
+            # The file was synced at full size before the sysfile had it: missing bytes may have been acknowledged.
             if size < geometry.file_bytes:
                 raise FileTruncated(
                     f"{name} has {size} of {geometry.file_bytes} bytes; restore the store from a backup",

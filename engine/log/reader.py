@@ -179,6 +179,8 @@ class LogReader(RingReader):
         buffer = np.empty(min(SCAN_BYTES, size) // 8, dtype=np.int64)
         for done in range(0, size, SCAN_BYTES):
             for number, offset, _, length in self._geometry.pieces(start + done, min(SCAN_BYTES, size - done)):
+                if self._handle(number) is None:
+                    continue
                 words = buffer[: length // 8]
                 place = number * self._geometry.file_bytes + offset
                 self._fill(place, words)
@@ -231,7 +233,8 @@ class LogReader(RingReader):
         if self._has_remnants:
             self.cut()
         self.make_durable()
-        self._write(self.end_lsn, np.zeros(GROUP_ALIGN_WORDS, dtype=np.int64))
+        if self.end_lsn < self._geometry.limit_lsn:
+            self._write(self.end_lsn, np.zeros(GROUP_ALIGN_WORDS, dtype=np.int64))
 
     def cut(self) -> None:
         """Zero the header of every intact group past the end that the restart has chosen. Durable on return."""

@@ -16,6 +16,7 @@ Invariants:
 - L4: head - tail never exceeds the capacity.
 - L5: the tail moves only by `set_tail`.
 - L6: a group that ends past the durable reach is not written (ADR 0007).
+- L7: no group is written into a file of the ring before both copies of the sysfile have the file (ADR 0043).
 """
 
 from __future__ import annotations
@@ -33,9 +34,10 @@ from tidemark.engine.base.errors import (
     IoFailed,
     StorageFull,
     StoreFailed,
+    TooManyFiles,
 )
 from tidemark.engine.base.histogram import SYNC_BOUNDS, Histogram
-from tidemark.engine.log.geometry import Geometry, open_files
+from tidemark.engine.log.geometry import Geometry, make_next, open_files
 from tidemark.engine.log.group import Group, Position, Sealer, content_of
 from tidemark.engine.log.group_layout import GROUP_ALIGN_WORDS
 from tidemark.engine.log.leaders import Leaders
@@ -96,6 +98,10 @@ class RedoLog:
         # Declares durably that the log may reach this LSN, and returns the reach now declared. None for a log alone.
         self.extend_reach: Callable[[int], int] | None = None
         self.reach_lsn = 0
+        # Declares durably, in both copies of the sysfile, which files of the ring there are. None for a log alone.
+        self.declare_files: Callable[[Geometry], None] | None = None
+        self._growing = threading.Lock()  # taken before the latch
+        self._next_file: File | None = None  # made, and maybe declared already
         self.partner: CommitPartner | None = None
         self.groups_written = 0
         self.batches_written = 0
@@ -114,6 +120,7 @@ class RedoLog:
     def _continue_at(self, position: Position) -> None:
         self.tail_lsn = position.tail_lsn
         self.tail_sequence = position.tail_sequence
+        self._limit_lsn = self._limit(self.geometry)
         self.head_lsn = self.durable_lsn = position.lsn
         self.sequence = position.sequence  # of the group being filled
         self.writing = Leaders(self.files.failure, position.sequence - 1)
@@ -215,8 +222,12 @@ class RedoLog:
         """The most that transactions can reserve, when no part of the log is needed any more."""
         return self.geometry.capacity_bytes - PRIVATE_BYTES - GROUP_WORDS * 8
 
+    def _limit(self, geometry: Geometry) -> int:
+        """Return the LSN before which the head must stay: it may pass neither the tail nor the files that there are."""
+        return min(self.tail_lsn + geometry.capacity_bytes, geometry.limit_lsn)
+
     def _update_free(self) -> None:
-        free = self.geometry.capacity_bytes - (self.head_lsn - self.tail_lsn) - PRIVATE_BYTES
+        free = self._limit_lsn - self.head_lsn - PRIVATE_BYTES
         self._mem[S_REDO_FREE] = max(0, free // 8 - int(self.fill[0]))
 
     def set_tail(self, lsn: int, sequence: int, what: str) -> None:
@@ -230,7 +241,33 @@ class RedoLog:
             self.files.mark("cut", lsn=lsn)
             self.tail_lsn = lsn
             self.tail_sequence = sequence
+            self._limit_lsn = self._limit(self.geometry)
             self._update_free()
+
+    def grow(self, geometry: Geometry) -> None:
+        """Make the next file of the ring, if it still has this geometry and lacks files. Durable on return: the file,
+        and that the log has it.
+
+        Raises: StorageFull, TooManyFiles, with nothing changed; StoreFailed.
+        """
+        with self._growing:
+            if self.geometry is not geometry or not geometry.unmade_count:
+                return
+            grown = geometry.grown()
+            # After a signal, a file that may be declared already is not made again: a crash would then cut it.
+            if self._next_file is None:
+                self._next_file = make_next(self.files, geometry)
+            if self.declare_files is not None:
+                self.declare_files(grown)
+            handles = [*self.handles, self._next_file]
+            with self._latch:
+                limit_lsn = self._limit(grown)
+                # No call between these assignments, as in `_queue`.
+                self.handles = handles
+                self.geometry = grown
+                self._next_file = None
+                self._limit_lsn = limit_lsn
+                self._update_free()
 
     def used_bytes(self) -> int:
         """Return the bytes between tail and head."""
@@ -424,12 +461,15 @@ class RedoLog:
         words = content_of(batch)
         began = self._clock.monotonic()
         try:
+            while end_lsn > self.geometry.limit_lsn:  # transactions have room there; commits of another node may not
+                self.grow(self.geometry)
             if end_lsn > self.reach_lsn and self.extend_reach is not None:
                 self.reach_lsn = self.extend_reach(end_lsn)
             self._write_words(start_lsn, words)
-        except StorageFull as error:
-            # The log's space was allocated when it was created, so this happens only on a copy-on-write file system.
-            # The rows have the changes already: nothing is rolled back, and no error may claim a rollback (F44).
+        except (StorageFull, TooManyFiles) as error:
+            # Room in files that there are was reserved, so this happens on a copy-on-write file system, or in a node
+            # that follows others. The rows have the changes already: nothing is rolled back, and no error may claim a
+            # rollback (F44).
             failure = IoFailed(f"{error.message}; the log cannot be written, open the store again", **error.evidence)
             self.files.failure.latch(failure)
             raise failure from error

@@ -4,4 +4,4 @@ Read `sealed_layout` first. A unit whose seal does not match is damage and is ne
 """
 
 # The hash of all layouts of FORMAT_VERSION; tests/layout/test_format.py compares it with tools/format_document.py.
-FORMAT_FINGERPRINT = "4e4a66b89dd162e513dc106f80cd856a"
+FORMAT_FINGERPRINT = "70879fdc11683268ce064667e4aef1d4"

@@ -105,7 +105,8 @@ class SchemaLog:
         body = json.dumps(change, sort_keys=True, ensure_ascii=False).encode()
         padded = -(-len(body) // 8)
         words = TRANSACTION_WORDS + 2 + padded
-        if not resources.room.has_words(words + PAD_WORDS):
+        room = resources.room
+        if not room.has_words(words + PAD_WORDS) and not room.grow_until(lambda: room.has_words(words + PAD_WORDS)):
             raise resources.room.overloaded()
         if mark is not None:
             # Other threads may take the room before this one has the latch. The reserve for marks serves one such

@@ -7,7 +7,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from tidemark.engine.base.errors import BinlogOverloaded, RedoOverloaded, TransactionTooLarge
+from tidemark.engine.base.errors import BinlogOverloaded, RedoOverloaded, StorageFull, TooManyFiles, TransactionTooLarge
+from tidemark.engine.base.shortage import REDO_LOG
 from tidemark.engine.memory.arena_layout import OK, S_REDO_FREE, S_REDO_RESERVED, X_REDO_WORDS
 from tidemark.engine.txn.begin_kernels import reserve_redo
 
@@ -76,7 +77,7 @@ class LogRoom:
     def reserve(self, desc: int, words: int) -> None:
         """Reserve more room in the log for an open transaction, waiting for a local checkpoint if needed.
 
-        Raises: TransactionTooLarge if the whole log is too small, RedoOverloaded, BinlogOverloaded.
+        Raises: TransactionTooLarge if the whole log is too small; as `wait`.
         """
         if self.is_reserved(desc, words):
             return
@@ -89,11 +90,55 @@ class LogRoom:
             )
         self.wait(lambda: self.is_reserved(desc, words))
 
-    def wait(self, is_reserved: Callable[[], bool]) -> None:
-        """Request a local checkpoint and wait until `is_reserved` makes the reservation and returns True.
+    def grow_ahead(self) -> None:
+        """Make the next files of a log that lacks some, until one file's bytes are free beside all reservations.
 
-        Raises: RedoOverloaded after `lock_timeout_ms`, or BinlogOverloaded if the binlog is holding the log.
+        Raises: StorageFull, TooManyFiles, StoreFailed.
         """
+        self.grow_until(lambda: self.has_words(self._log.geometry.file_bytes // 8))
+
+    def grow_until(self, is_reserved: Callable[[], bool]) -> bool:
+        """Make the next files of a log that lacks some, until `is_reserved` makes the reservation and returns True.
+        Return False if the log has all its files, and no room in them.
+
+        Raises: StorageFull, TooManyFiles, StoreFailed.
+        """
+        log = self._log
+        while not (is_enough := is_reserved()) and log.geometry.unmade_count:
+            try:
+                log.grow(log.geometry)
+            except StorageFull as full:
+                self._shortage.lacks(REDO_LOG, full.message)
+                raise
+        self._shortage.has_space(REDO_LOG)
+        return is_enough
+
+    def has_grown_for(self, desc: int, words: int) -> bool:
+        """Do `is_reserved`, after the next files of a log that lacks some were made; return whether that worked."""
+        try:
+            return self.grow_until(lambda: self.is_reserved(desc, words))
+        except (StorageFull, TooManyFiles):
+            return False
+
+    def wait(self, is_reserved: Callable[[], bool]) -> None:
+        """Wait until `is_reserved` makes the reservation and returns True: make the next files of a log that lacks
+        some; then request a local checkpoint.
+
+        Raises: StorageFull or TooManyFiles if the next file cannot be made; RedoOverloaded after `lock_timeout_ms`, or
+        BinlogOverloaded if the binlog is holding the log.
+        """
+        try:
+            if self.grow_until(is_reserved):
+                return
+        except StorageFull as full:
+            self._shortage.refused()
+            ring = self._log.geometry
+            raise StorageFull(
+                f"the REDO log has {ring.limit_lsn} of its {ring.capacity_bytes} bytes and cannot grow"
+                f" ({full.message.partition(';')[0]}); free space on the disk of the store, then run the transaction"
+                " again",
+                **full.evidence,
+            ) from full
         deadline = self._locks.deadline()
         while True:
             self.on_full()

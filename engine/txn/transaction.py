@@ -316,13 +316,14 @@ class Transaction:
         # The buffer grows by each call: a before-image may need more words than the caller knows.
         need = max(need, min(self.buf.size + words, limit))
         size = min(max(2 * self.buf.size, need, used + ahead_words + PAD_WORDS), limit)
-        if not self.store.room.is_reserved(self.desc, size - self.buf.size):
+        room, more = self.store.room, size - self.buf.size
+        if not room.is_reserved(self.desc, more) and not room.has_grown_for(self.desc, more):
             # The log has no room for these words now: a large enough transaction makes a spool file instead of waiting.
             if need >= SPOOL_WORDS_MIN and self.store.spool_words > limit:
                 self._room_in_spool(used)
                 return
             size = need
-            self.store.room.reserve(self.desc, size - self.buf.size)
+            room.reserve(self.desc, size - self.buf.size)
         grown = np.zeros(size, dtype=np.int64)
         grown[:used] = self.buf[:used]
         view = grown.data.cast("B")

@@ -29,6 +29,8 @@ _KINDS = (
     ("sysfile", "sysfile"),
 )
 
+_LEAVES = ((".data", "checkpoint data"), (".redo", "REDO"), (".undo", "UNDO"))
+
 # Names that depend on earlier calls of the store, not on what a power loss kept.
 UNDER_WAY = "transaction under way, its group not written"
 GROUP_PENDING = "group written, not durable"
@@ -72,7 +74,10 @@ def kind_of(name: str) -> str:
     for prefix, kind in _KINDS:
         if name.startswith(prefix):
             return kind
-    return "checkpoint data" if name.endswith(".data") else "another file"
+    for suffix, kind in _LEAVES:
+        if name.endswith(suffix):
+            return kind
+    return "another file"
 
 
 class Places:

@@ -330,7 +330,7 @@ class Restart:
         for name in NAMES:
             if files.exists(name):
                 files.unlink(name)
-        geometry = Geometry.of(self._options.redo_log_bytes)
+        geometry = Geometry.of(self._options.redo_log_bytes).begun()
         create_files(files, geometry)
         if not files.exists(LCP_FOLDER):
             files.make_directory(LCP_FOLDER)
@@ -342,7 +342,7 @@ class Restart:
         self._report.is_new = True
         made = write_sysfile(copies, made)
         copies.close()
-        self._phase("create", 0, geometry.capacity_bytes)
+        self._phase("create", 0, geometry.made_count * geometry.file_bytes)
         return made
 
     # --- rebuilding in memory --------------------------------------------------------------------
@@ -501,6 +501,8 @@ class Restart:
         """Make the first writes: from here on the store changes. After a crash between any two steps, the next restart
         does the same.
         """
+        if reader.end_lsn > sysfile.geometry.limit_lsn:
+            raise reader.damage("is in a file that no copy of the sysfile has yet: the files are of different times")
         highest = max(
             int(gci_of(self._highest_epoch)), sysfile.gci, *[int(gci_of(control.epoch)) for control in controls], 0
         )
@@ -573,6 +575,7 @@ class Restart:
         store.resources.open(position, sysfile.gci, sysfile.incarnation)
         store.log.set_tail(start.lsn, start.sequence, start.what)
         store.log.extend_reach = keeper.extend_reach
+        store.log.declare_files = lambda geometry: keeper.write(geometry=geometry)
         store.disk.restorable_epoch = lambda: keeper.restorable_epoch
         store.disk.declare_undo = lambda geometry: keeper.write(undo_geometry=geometry)
         report = self._report

@@ -38,7 +38,7 @@ _log = logging.getLogger("tidemark.restart")
 OPENINGS_WARNED = 1_000
 NAMES = ("sysfile.0", "sysfile.1")
 # Fields of an open store that both copies have before anything depends on them (`write_both`).
-LASTING = frozenset({"incarnation", "undo_geometry"})
+LASTING = frozenset({"incarnation", "geometry", "undo_geometry"})
 # Fields of a `Sysfile` that are numbers of the header.
 _NUMBERS = (
     *("generation", "gci", "closed_epoch", "durable_lsn", "durable_sequence", "hash_seed", "next_table_id"),
@@ -148,7 +148,7 @@ def read_copy(files: Files, name: str) -> Sysfile | None:
     if words is None:
         return None
     header = header_of(words, SYSFILE)
-    geometry = Geometry(int(header["file_bytes"]), int(header["file_count"]))
+    geometry = Geometry(int(header["file_bytes"]), int(header["file_count"]), unmade_count=int(header["unmade_count"]))
     undo_count = int(header["undo_file_count"])
     undo = undo_ring(int(header["undo_file_bytes"]), undo_count) if undo_count else None
     if not geometry.is_possible() or (undo is not None and not undo.is_possible()):
@@ -186,6 +186,7 @@ def write_sysfile(copies: TwoCopies, content: Sysfile) -> Sysfile:
         header[name] = getattr(content, name)
     header["file_bytes"] = content.geometry.file_bytes
     header["file_count"] = content.geometry.file_count
+    header["unmade_count"] = content.geometry.unmade_count
     if content.undo_geometry is not None:
         header["undo_file_bytes"] = content.undo_geometry.file_bytes
         header["undo_file_count"] = content.undo_geometry.file_count

@@ -33,7 +33,8 @@ SYSFILE = np.dtype(
         ("timeline", "<u8"),  # how often the store went back to an earlier epoch and continued from there
         ("seam_lsn", "<u8"),  # groups from here on follow rows copied from another node; 0: there is no seam
         ("seam_sequence", "<u8"),  # the first of those groups
-        ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 20 * 8) // 8,)),
+        ("unmade_count", "<u8"),  # last files of the log that the first lap has not come to; the log lacks them
+        ("reserved", "<u8", ((SYSFILE_BYTES - 40 - 21 * 8) // 8,)),
     ]
 )
 

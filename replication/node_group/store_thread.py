@@ -277,7 +277,7 @@ class StoreThread:
             try:
                 node.applier.apply(words.copy())  # because the kernel writes into the words
                 return lsn
-            except (RedoOverloaded, BinlogOverloaded) as error:
+            except (RedoOverloaded, BinlogOverloaded, StorageFull) as error:
                 if store.clock.monotonic() - began > self.patience_s:
                     raise
                 _log.warning("group %d of the primary waits: %s", store.log.sequence, error.message)

@@ -101,7 +101,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "log-overwrites-what-is-needed",
         "tidemark.engine.log.redo",
-        "free = self.geometry.capacity_bytes - (self.head_lsn - self.tail_lsn) - PRIVATE_BYTES",
+        "free = self._limit_lsn - self.head_lsn - PRIVATE_BYTES",
         "free = self.geometry.capacity_bytes",
         "laps",
     ),

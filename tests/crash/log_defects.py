@@ -7,6 +7,35 @@ from __future__ import annotations
 from tests.crash.defects import Defect
 
 LOG_DEFECTS: tuple[Defect, ...] = (
+    # --- a log that grows ------------------------------------------------------------------------------
+    Defect(
+        "next-file-of-the-log-not-synced",
+        "tidemark.engine.log.geometry",
+        "    files.fdatasync(file)\n    files.sync_directory(geometry.folder)\n    return file",
+        "    files.sync_directory(geometry.folder)\n    return file",
+        "growth-states",
+    ),
+    Defect(
+        "name-of-the-next-file-of-the-log-not-durable",
+        "tidemark.engine.log.geometry",
+        "    files.sync_directory(geometry.folder)\n    return file",
+        "    return file",
+        "growth-states",
+    ),
+    Defect(
+        "next-file-of-the-log-not-declared",
+        "tidemark.engine.log.redo",
+        "                self.declare_files(grown)",
+        "                pass",
+        "growth-states",
+    ),
+    Defect(
+        "next-file-of-the-log-in-one-copy-of-the-sysfile",
+        "tidemark.recovery.system_restart.sysfile",
+        'frozenset({"incarnation", "geometry", "undo_geometry"})',
+        'frozenset({"incarnation", "undo_geometry"})',
+        "growth-states",
+    ),
     # --- what a failed sync or a kill left is firmed up whole ------------------------------------------
     Defect(
         "one-group-of-a-batch-rewritten",

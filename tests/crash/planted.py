@@ -78,6 +78,8 @@ def part(name: str) -> Callable[[], object]:
 
     if name == "states":
         return lambda: [crash_states(history.work, whole_state, seed) for seed in (1, 2)]
+    if name == "growth-states":
+        return growth_states
     if name == "epoch":
         return lambda: crash_states(history.epoch_work, whole_state, 1)
     if name == "laps":
@@ -121,6 +123,19 @@ def part(name: str) -> Callable[[], object]:
         slow = [HealthCheck.too_slow]  # it compiles its kernels first
         return lambda: run(300, 40, phases=[Phase.generate], derandomize=True, suppress_health_check=slow)
     return lambda: anomaly_loop(history.short_work, whole_state, name, 5)
+
+
+def growth_states() -> None:
+    """A log that grows, and a damaged copy of the sysfile after that."""
+    from tests.crash.programs import growth_history
+    from tests.log import test_growing
+    from tidemark.recovery.crash_harness.crash_states import crash_states
+    from tidemark.recovery.crash_harness.program import whole_state
+
+    with growth_history.small_files():
+        crash_states(growth_history.work, whole_state, 7, 3)
+        for name in ("sysfile.0", "sysfile.1"):
+            test_growing.test_either_copy_of_the_sysfile_has_the_files_of_the_log(name)
 
 
 def unique_entries() -> None:

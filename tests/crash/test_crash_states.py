@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.crash.programs import history
+from tests.crash.programs import growth_history, history
 from tests.shares import share
 from tidemark.engine.base.errors import RedoOverloaded
 from tidemark.engine.schema.column import Column
 from tidemark.engine.types import Int64, VarChar
 from tidemark.recovery.crash_harness.__main__ import main
-from tidemark.recovery.crash_harness.crash_states import choices, crash_states
+from tidemark.recovery.crash_harness.crash_states import choices, crash_states, record
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.crash_harness.disks.order import OrderMonitor
 from tidemark.recovery.crash_harness.places import FAULTS, missing
@@ -42,6 +42,16 @@ def test_crash_states_of_a_run_show_what_was_promised(work: Work) -> None:
     assert report.second_restarts > 6
     # Its log does not wrap; that of tests/store/test_power_loss.py does.
     assert missing(report.places, FAULTS) == {"F10": ["group over one of an earlier lap, not durable"]}
+
+
+def test_crash_states_of_a_log_that_grows_show_what_was_promised() -> None:
+    with growth_history.small_files():
+        made = {event.name for event in record(growth_history.work, 7) if event.operation == "create"}
+        report = crash_states(growth_history.work, whole_state, seed=7, per_point=3)
+    assert len({name for name in made if name.startswith("redo/")}) >= growth_history.START_FILES + 3
+    assert report.distinct > 20
+    for name in ("REDO name kept", "REDO name lost", "sysfile write torn"):
+        assert report.places[name], report.places
 
 
 def test_store_whose_first_local_checkpoint_was_abandoned_opens_after_any_loss() -> None:

@@ -56,10 +56,13 @@ class Log:
         file_count: int = 3,
         memory: MemoryFiles | None = None,
         position: Position | None = None,
+        unmade_count: int = 0,
     ) -> None:
-        """memory, position: a disk that has the files already, and the position at which the log continues."""
+        """memory, position: a disk that has the files already, and the position at which the log continues.
+        unmade_count: files that the log lacks at first.
+        """
         self.memory = memory or MemoryFiles()
-        self.geometry = Geometry(file_bytes, file_count)
+        self.geometry = Geometry(file_bytes, file_count, unmade_count=unmade_count)
         if memory is None:
             create_files(self.memory, self.geometry)
         self.files = self.memory if files is None else files(self.memory)

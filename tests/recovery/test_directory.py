@@ -246,6 +246,17 @@ def test_log_larger_than_the_disk_is_refused_before_it_is_written() -> None:
     open_memory(SmallDisk(need)).close()
 
 
+def test_store_with_one_row_takes_little_room_and_a_small_log_is_made_whole(tmp_path: Path) -> None:
+    """Story: a store with one row took 257 MB, its whole log."""
+    for redo_log, most in (("256 MiB", 34_000_000), ("16 MiB", 17_000_000)):
+        place = tmp_path / redo_log
+        with tm.open(place, redo_log=redo_log, data_memory="16 MiB", background=False) as db:
+            db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
+            db["test.t"].insert((1,))
+        sizes = [each.stat().st_size for each in place.rglob("*") if each.is_file()]
+        assert most - 1_000_000 < sum(sizes) < most, sizes
+
+
 def test_undo_log_and_data_file_larger_than_the_disk_are_refused_before_they_are_written() -> None:
     files = SmallDisk(1 << 40)
     db = open_memory(files)

@@ -122,7 +122,12 @@ def _info(files: PosixFiles) -> dict[str, Any]:
             "redo_log": format_size(geometry.capacity_bytes),
             **({} if undo is None else {"undo_log": format_size(undo.capacity_bytes)}),
         },
-        "redo": {"files": geometry.file_count, "file_bytes": geometry.file_bytes, "durable_lsn": sysfile.durable_lsn},
+        "redo": {
+            "files": geometry.file_count,
+            "files_made": geometry.made_count,
+            "file_bytes": geometry.file_bytes,
+            "durable_lsn": sysfile.durable_lsn,
+        },
         "epochs": {
             "gci": sysfile.gci,
             "closed_epoch": sysfile.closed_epoch,
