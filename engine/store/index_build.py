@@ -253,7 +253,6 @@ class TreeFilling(Filling):
     _entries = SLICE_ENTRIES_MIN  # size of the next slice
 
     def walk_fragment(self, table: Table, number: int) -> None:
-        """Add the entries of the rows of one fragment."""
         store, tree = self.build.resources, self.index.tree
         state = np.zeros(3, dtype=np.int64)
         status = ST_MORE
