@@ -45,7 +45,6 @@ from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.options import Options
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.jit.registry import compile_declared
-from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
 from tidemark.recovery.node_restart.joiner import Join
 from tidemark.recovery.node_restart.messages import DELETE_LOG, VARIANTS, End
@@ -114,8 +113,7 @@ def join(folder: Path, setting: Setting, through: int, welcome: Any, pipe: Conne
         phases[phase.name] = phases.get(phase.name, 0.0) + phase.ms / 1e3
     store = opened.store
     began = time.perf_counter()
-    store.resources.sink = sink = CopySink(store.latch)
-    make_recoverable(LocalCheckpoint(store, files, opened.identity, sink, opened.sysfile.next_lcp_id, opened.unsound))
+    make_recoverable(LocalCheckpoint(store, files, opened.identity, opened.sysfile.next_lcp_id, opened.unsound))
     phases["local checkpoint"] = time.perf_counter() - began
     files.close_all()
     files.unlock()

@@ -31,7 +31,6 @@ from tidemark.engine.store.outcome import find_outcome
 from tidemark.engine.store.sequences import SEQUENCES
 from tidemark.handles import TableHandle
 from tidemark.load_calls import LoadCalls
-from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint, Progress
 from tidemark.recovery.system_restart.kept_options import keep_options, kept_for_reading, kept_options
 from tidemark.recovery.system_restart.place import check_exists, check_place
@@ -171,11 +170,7 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
     def _assemble(self) -> None:
         """Create the objects that make local checkpoints and run the periodic work."""
         opened, files = self._opened, self._files
-        sink = CopySink(self._store.latch)
-        self._store.resources.sink = sink
-        self._lcp = LocalCheckpoint(
-            self._store, files, opened.identity, sink, opened.sysfile.next_lcp_id, opened.unsound
-        )
+        self._lcp = LocalCheckpoint(self._store, files, opened.identity, opened.sysfile.next_lcp_id, opened.unsound)
         self._lcp.last_start_lsn = opened.controls[0].start_lsn if opened.controls else 0
         self._clockwork = Clockwork(opened, files, self._lcp, self._binlog)
         self._archive_turn = threading.Lock()

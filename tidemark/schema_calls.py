@@ -385,7 +385,7 @@ class SchemaCalls:
             ('in stock', 1, {'stock': -90})
         """
         system_tables.refuse_change(table)
-        add_check(self._store, table, check_definition(name, condition))
+        add_check(self._store.schema, table, check_definition(name, condition))
         self._refresh_catalog()
 
     def drop_check(self, table: str, name: str) -> None:

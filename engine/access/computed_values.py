@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class TableNumbers:
-    """The numbers of a table, as a transaction takes them."""
+    """The `Numbers` of a table, as a transaction takes them."""
 
     __slots__ = ("_table", "_txn")
 
@@ -27,7 +27,6 @@ class TableNumbers:
         self._table = table
 
     def take(self, count: int) -> range:
-        """See `Numbers`."""
         store = self._txn.store
         try:
             found: range = store.sequences.take(store, self._table, self._table.format.numbered, count)
@@ -37,7 +36,6 @@ class TableNumbers:
         return found
 
     def saw(self, number: int) -> None:
-        """See `Numbers`."""
         store = self._txn.store
         try:
             store.sequences.saw(store, self._table, number)

@@ -138,7 +138,6 @@ class Snapshot(View):
         return super().settled(status)
 
     def too_old(self) -> SnapshotTooOld:
-        """As `View.too_old`."""
         if find_view(self.mem, self.view) == a.OK:
             return SnapshotTooOld(
                 f"the snapshot of epoch {self.epoch} has lost the disk part of a row that was changed since: it was too"

@@ -192,7 +192,6 @@ class PosixFiles(CheckedFiles):
             self._drop.atexit = False
 
     def unlock(self) -> None:
-        """See `Files.unlock`."""
         super().unlock()
         if self._drop is not None:
             self._drop.detach()

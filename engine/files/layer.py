@@ -97,7 +97,9 @@ def answer(operation: str, name: str, cause: OSError) -> Error:
 
 
 class CheckedFiles:
-    """`Files` over a raw disk: names checked, transfers completed, errors translated, the first failure latched."""
+    """`Files`, which describes the calls, over a raw disk: names checked, transfers completed, errors translated, the
+    first failure latched.
+    """
 
     def __init__(self, raw: RawFiles, failure: Failure | None = None) -> None:
         self.raw = raw
@@ -113,7 +115,6 @@ class CheckedFiles:
         self._raw_fdatasync = raw.fdatasync
 
     def create(self, name: str, size: int = 0) -> File:
-        """See `Files.create`."""
         if size < 0:
             raise ValueOutOfRange(f"a file cannot have {size} bytes", file=name)
         file = self._call("create", check_name(name), ANSWERS_TO_OPENING, self.raw.create, name)
@@ -131,13 +132,11 @@ class CheckedFiles:
         return file
 
     def open(self, name: str, writable: bool = False) -> File:
-        """See `Files.open`."""
         file = self._call("open", check_name(name), ANSWERS_TO_OPENING, self.raw.open, name, writable)
         self._open[id(file)] = file
         return file
 
     def pread(self, file: File, offset: int, count: int) -> bytes:
-        """See `Files.pread`."""
         if count < 0:
             raise ValueOutOfRange(f"cannot read {count} bytes", file=file.name)
         if count > PREAD_UNCHECKED_BYTES:
@@ -147,7 +146,6 @@ class CheckedFiles:
         return bytes(memoryview(buffer)[:got])
 
     def pread_into(self, file: File, offset: int, buffer: Buffer) -> int:
-        """See `Files.pread_into`."""
         if self.failure.first is not None or not file.is_open or offset < 0:
             self._refuse(file, offset)
         view = _view(file, buffer)
@@ -159,7 +157,6 @@ class CheckedFiles:
         return got
 
     def pwrite(self, file: File, offset: int, buffer: Buffer) -> None:
-        """See `Files.pwrite`."""
         if self.failure.first is not None or not file.writable or offset < 0:
             self._refuse(file, offset, writing=True)
         view = _view(file, buffer)
@@ -172,7 +169,6 @@ class CheckedFiles:
             file.writes += 1  # again: a sync that another thread began meanwhile does not cover it
 
     def pwrite_synced(self, file: File, offset: int, words: Words) -> None:
-        """See `Files.pwrite_synced`."""
         write_and_sync = self.raw.write_and_sync
         if write_and_sync is None:
             self.pwrite(file, offset, words)
@@ -213,7 +209,6 @@ class CheckedFiles:
         self.fdatasync(file)
 
     def truncate(self, file: File, size: int) -> None:
-        """See `Files.truncate`."""
         if not file.writable or size < 0:
             self._refuse(file, size, writing=True)
         file.writes += 1
@@ -223,7 +218,6 @@ class CheckedFiles:
             file.writes += 1
 
     def fdatasync(self, file: File) -> None:
-        """See `Files.fdatasync`."""
         failure = self.failure
         if failure.first is not None or not file.is_open:
             self._refuse(file, 0)
@@ -242,7 +236,6 @@ class CheckedFiles:
             failure.check()
 
     def sync_directory(self, path: str) -> None:
-        """See `Files.sync_directory`."""
         failure = self.failure
         failure.check()
         path = check_path(path)
@@ -257,38 +250,30 @@ class CheckedFiles:
             raise answer("sync_directory", path, cause) from cause
 
     def make_directory(self, path: str) -> None:
-        """See `Files.make_directory`."""
         self._call("make_directory", check_name(path), ANSWERS_TO_OPENING, self.raw.make_directory, path)
 
     def rename(self, source: str, target: str) -> None:
-        """See `Files.rename`."""
         check_name(target)
         self._call("rename", check_name(source), ANSWERS_TO_CHANGING, self.raw.rename, source, target)
 
     def unlink(self, name: str) -> None:
-        """See `Files.unlink`."""
         self._call("unlink", check_name(name), ANSWERS_TO_CHANGING, self.raw.unlink, name)
 
     def link(self, name: str, source_name: str, source: Files) -> bool:
-        """See `Files.link`."""
         check_name(source_name)
         return self._call("link", check_name(name), ANSWERS_TO_OPENING, self.raw.link, name, source_name, source.raw)
 
     def remove_tree(self, path: str) -> None:
-        """See `Files.remove_tree`."""
         self._call("remove_tree", check_name(path), ANSWERS_TO_OPENING, self.raw.remove_tree, path)
 
     def is_pinned(self, name: str) -> bool:
-        """See `Files.is_pinned`."""
         return self._call("open", check_name(name), ANSWERS_TO_OPENING, self.raw.is_pinned, name)
 
     def list(self, path: str = "") -> tuple[str, ...]:
-        """See `Files.list`."""
         path = check_path(path)
         return tuple(sorted(self._call("list", path, ANSWERS_TO_OPENING, self.raw.names, path)))
 
     def size(self, file: File | str) -> int:
-        """See `Files.size`."""
         if isinstance(file, str):
             return self._call("size", check_name(file), ANSWERS_TO_OPENING, self.raw.size_of, file)
         if not file.is_open:
@@ -296,31 +281,25 @@ class CheckedFiles:
         return self._call("size", file.name, frozenset(), self.raw.size, file)
 
     def exists(self, name: str) -> bool:
-        """See `Files.exists`."""
         return self._call("exists", check_name(name), ANSWERS_TO_OPENING, self.raw.exists, name)
 
     def free_bytes(self) -> int | None:
-        """See `Files.free_bytes`."""
         return self._call("free_bytes", "", frozenset(), self.raw.free_bytes)
 
     def lock(self) -> None:
-        """See `Files.lock`."""
         self._call("lock", "LOCK", ANSWERS_TO_OPENING, self.raw.lock)
         self._raw_fdatasync = self.raw.fdatasync  # that of a store whose lock can be removed checks it
 
     def unlock(self) -> None:
-        """See `Files.unlock`."""
         try:
             self.raw.unlock()
         except OSError as cause:
             _log.warning("unlock of the store failed: %s", describe(cause))
 
     def check_place(self) -> None:
-        """See `Files.check_place`."""
         self._call("check_place", "", frozenset(), self.raw.check_place)
 
     def close(self, file: File) -> None:
-        """See `Files.close`."""
         if self._open.pop(id(file), None) is None:  # of two threads that close a file, one does
             return
         is_unsynced = file.writes != file.synced
@@ -342,7 +321,6 @@ class CheckedFiles:
         self.close_all()
 
     def close_all(self) -> None:
-        """See `Files.close_all`."""
         refused: IoFailed | None = None
         while self._open:
             for file in tuple(self._open.values()):
@@ -360,7 +338,6 @@ class CheckedFiles:
             raise refused
 
     def mark(self, kind: str, **values: Any) -> None:
-        """See `Files.mark`."""
         self.raw.mark(kind, values)
 
     def _call(

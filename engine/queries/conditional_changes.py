@@ -68,7 +68,7 @@ class Change:
         definition = table.definition
         for name in changes:
             if name in definition.primary_key:
-                raise table.format.key_change_refused(name, None)
+                raise table.format.key_change_refused(name)
         self._definition = definition
         self._where = where
         # An expression in `where` is compiled into the program of the update; a Program runs before that program.

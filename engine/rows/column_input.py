@@ -57,10 +57,8 @@ def rows_expected(data: Any) -> int:
     return len(data) if hasattr(data, "__len__") and not isinstance(data, Mapping) else 0
 
 
-def to_columns(
-    data: Any, definition: TableDefinition, batch_rows: int = BATCH_ROWS, fill_in: bool = True
-) -> Iterator[Batch]:
-    """Return an iterator of batches of at most `batch_rows` rows, in order. Python rows that are mappings may omit
+def to_columns(data: Any, definition: TableDefinition, fill_in: bool = True) -> Iterator[Batch]:
+    """Return an iterator of batches of at most BATCH_ROWS rows, in order. Python rows that are mappings may omit
     columns, which take their defaults; without `fill_in` batches omit them too, and all rows must omit the same ones.
     Columns whose default is computed are omitted in any case, or have NULL for a number to come.
 
@@ -71,22 +69,22 @@ def to_columns(
 
     data = _collected(data, definition)
     if isinstance(data, pa.RecordBatch):
-        return _sliced([data], data.schema, definition, batch_rows)
+        return _sliced([data], data.schema, definition)
     if isinstance(data, (pa.Table, pa.RecordBatchReader)):
         batches = data.to_batches() if isinstance(data, pa.Table) else data
-        return _sliced(batches, data.schema, definition, batch_rows)
+        return _sliced(batches, data.schema, definition)
     if _is_pandas(data) and hasattr(data, "columns"):
-        return _in_slices(_from_pandas(data, definition), definition, batch_rows)
+        return _in_slices(_from_pandas(data, definition), definition)
     if hasattr(data, "__arrow_c_stream__"):
-        return _from_stream(data, definition, batch_rows)
+        return _from_stream(data, definition)
     if hasattr(data, "__arrow_c_array__"):
-        return _in_slices(pa.record_batch(data), definition, batch_rows)
+        return _in_slices(pa.record_batch(data), definition)
     if isinstance(data, np.ndarray):
-        return _in_slices(_from_structured(data, definition), definition, batch_rows)
+        return _in_slices(_from_structured(data, definition), definition)
     if isinstance(data, Mapping):
-        return _in_slices(_from_mapping(data, definition), definition, batch_rows)
+        return _in_slices(_from_mapping(data, definition), definition)
     if isinstance(data, Iterable) and not isinstance(data, (str, bytes, bytearray, memoryview)):
-        return _from_rows(data, definition, min(batch_rows, PYTHON_CHUNK_ROWS), fill_in)
+        return _from_rows(data, definition, fill_in)
     raise _shapeless(data, definition)
 
 
@@ -201,15 +199,14 @@ def _shapeless(data: Any, definition: TableDefinition) -> TypeMismatch:
     )
 
 
-def _in_slices(batch: pa.RecordBatch, definition: TableDefinition, batch_rows: int) -> Iterator[Batch]:
-    return _sliced([batch], batch.schema, definition, batch_rows)
+def _in_slices(batch: pa.RecordBatch, definition: TableDefinition) -> Iterator[Batch]:
+    return _sliced([batch], batch.schema, definition)
 
 
 def _sliced(
     batches: Iterable[pa.RecordBatch],
     schema: pa.Schema,
     definition: TableDefinition,
-    batch_rows: int,
     also: tuple[type[Exception], ...] = (),
 ) -> Iterator[Batch]:
     """Yield the rows in batches; an input without rows is one batch without rows, so that its columns are checked.
@@ -227,9 +224,8 @@ def _sliced(
         if batch is None:
             break
         batch = _plain_batch(batch, definition)
-        for begin in range(0, batch.num_rows, batch_rows):
-            part = batch.slice(begin, batch_rows)
-            yield Batch(part, first_row + begin)
+        for begin in range(0, batch.num_rows, BATCH_ROWS):
+            yield Batch(batch.slice(begin, BATCH_ROWS), first_row + begin)
         first_row += batch.num_rows
     if first_row == 0 and len(schema):
         empty = pa.RecordBatch.from_arrays([pa.nulls(0, kind) for kind in schema.types], schema=schema)
@@ -265,21 +261,19 @@ def _plain(values: Any, name: str, definition: TableDefinition) -> pa.Array:
         raise located(refused, definition.name, name, None) from None
 
 
-def _from_stream(data: Any, definition: TableDefinition, batch_rows: int) -> Iterator[Batch]:
+def _from_stream(data: Any, definition: TableDefinition) -> Iterator[Batch]:
     import pyarrow as pa
 
     try:
         if not any(map(_is_of_objects, getattr(data, "dtypes", ()))):
             reader = pa.RecordBatchReader.from_stream(data)
             # A stream reports what its producer raises as an OSError.
-            return _sliced(reader, reader.schema, definition, batch_rows, (OSError,))
+            return _sliced(reader, reader.schema, definition, (OSError,))
     except library_errors() as error:
         if not hasattr(data, "get_columns"):
             raise _unreadable(definition, 0, error) from None
     # A type of polars that Arrow does not have: its values are Python's.
-    return _in_slices(
-        _from_mapping({each.name: each for each in data.get_columns()}, definition), definition, batch_rows
-    )
+    return _in_slices(_from_mapping({each.name: each for each in data.get_columns()}, definition), definition)
 
 
 def _is_of_objects(dtype: Any) -> bool:
@@ -430,7 +424,7 @@ def _from_mapping(data: Mapping[Any, Any], definition: TableDefinition) -> pa.Re
 
 
 # --- Python rows ----------------------------------------------------------------------------------
-def _from_rows(rows: Iterable[Any], definition: TableDefinition, chunk_rows: int, fill_in: bool) -> Iterator[Batch]:
+def _from_rows(rows: Iterable[Any], definition: TableDefinition, fill_in: bool) -> Iterator[Batch]:
     import pyarrow as pa
 
     names = [column.name for column in definition.columns]
@@ -438,7 +432,7 @@ def _from_rows(rows: Iterable[Any], definition: TableDefinition, chunk_rows: int
     computed = [each for each in definition.columns if each.computed and not each.computed.is_numbered and fill_in]
     iterator = iter(rows)
     first_row = 0
-    while whole := list(islice(iterator, chunk_rows)):
+    while whole := list(islice(iterator, PYTHON_CHUNK_ROWS)):
         for chunk in _alike(whole, computed) if computed else (whole,):
             if not fill_in and any(isinstance(row, Mapping) for row in chunk):
                 if first_row == 0:

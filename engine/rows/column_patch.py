@@ -37,7 +37,7 @@ def encode_columns_patch(
     places = [place for place in layout.places if place.column.name in given_columns]
     for place in places:
         if place.is_key:
-            raise row_format.key_change_refused(place.column.name, None)
+            raise row_format.key_change_refused(place.column.name)
     table = row_format.definition.name
     arrays = {
         place.position: conform(given_columns[place.column.name], place.column, table, first_row) for place in places

@@ -440,7 +440,7 @@ class RowFormat:
                 raise self.no_such_column(name, None)
             place = self.layout.places[position]
             if place.is_key:
-                raise self.key_change_refused(name, None)
+                raise self.key_change_refused(name)
             if value is None:
                 if not place.column.nullable:
                     raise self._null_refused(name, None)
@@ -495,14 +495,13 @@ class RowFormat:
         """Return the refusal of an unknown column."""
         return no_such_column(self.definition.name, name, self.names, row)
 
-    def key_change_refused(self, name: str, row: int | None) -> Rejected:
+    def key_change_refused(self, name: str) -> Rejected:
         """Return the refusal of a change of a key column."""
         table = self.definition.name
         return Rejected(
             f"{table}.{name} is part of the primary key and cannot be changed; delete and insert the row",
             table=table,
             column=name,
-            row=row,
         )
 
     def _null_refused(self, name: str, row: int | None, absent: bool = False) -> NotNullViolation:

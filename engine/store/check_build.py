@@ -13,57 +13,48 @@ import numpy as np
 
 from tidemark.engine.access.checks import described
 from tidemark.engine.access.values_check import committed_batches
-from tidemark.engine.base.errors import CheckFailed, NoSuchTable, SchemaInvalid
+from tidemark.engine.base.errors import CheckFailed, SchemaInvalid
 from tidemark.engine.memory.arena_layout import S_INDEX_GENERATION
 from tidemark.engine.programs.checks import Checks
-from tidemark.engine.store.index_build import wait_for_older
+from tidemark.engine.store.index_build import OnlineBuild
 from tidemark.engine.store.schema_changes import with_check
 
 if TYPE_CHECKING:
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.schema.check_definition import CheckDefinition
-    from tidemark.engine.store.store import Store
+    from tidemark.engine.store.schema_log import SchemaLog
     from tidemark.engine.table.table import Table
 
 
-def add_check(store: Store, name: str, check: CheckDefinition) -> None:
+def add_check(schema: SchemaLog, name: str, check: CheckDefinition) -> None:
     """Add a check to a table while transactions run. Durable on return; after an error there is no check. Raises:
     NoSuchTable, NoSuchColumn, SchemaInvalid, ProgramInvalid, LockTimeout, StoreFailed; CheckFailed if a row breaks it.
     """
-    _Adding(store, name, check).run()
+    _Adding(schema, name, check).run()
 
 
-class _Adding:
+class _Adding(OnlineBuild):
     """A check on its way into the definition of a table."""
 
-    def __init__(self, store: Store, name: str, check: CheckDefinition) -> None:
-        self._store = store
-        self._name = name
-        self._check = check
-        self._table: Table | None = None
+    kind = "check"
 
-    def run(self) -> None:
-        users = self._store.users
-        try:
-            users.pin(self)  # fragments dropped meanwhile keep their rows
-            table, birth = self._announce()
-            name = self._check.name
-            is_there = lambda: self._alive(table)  # noqa: E731
-            wait_for_older(self._store.resources, is_there, table, birth, f"check {name}", check=name)
-            while not self._are_rows_right(table.newest):
-                pass
-            self._publish(table)
-        except BaseException:
-            self._undo()
-            raise
-        finally:
-            users.unpin(self)
+    def __init__(self, schema: SchemaLog, name: str, check: CheckDefinition) -> None:
+        super().__init__(schema, name, check)
+        self._check = check
+        self.adding = f"{self._about} was being added"
+
+    def _build(self) -> None:
+        table, birth = self._announce()
+        self.wait_for_older(table, birth)
+        while not self._are_rows_right(table.newest):
+            pass
+        self._publish(table)
 
     def _announce(self) -> tuple[Table, int]:
         """Return the table, and the generation of transactions that ask the check about each row."""
-        store, check = self._store, self._check
-        with store.schema.changing():
-            self._table = table = store.tables.named(self._name)
+        check = self._check
+        with self._schema.changing():
+            self._table = table = self.resources.tables.named(self._name)
             with_check(table.definition, check)  # raises if the table has one of that name, or not its columns
             if any(each.name == check.name for each in table.announced):
                 raise SchemaInvalid(
@@ -76,18 +67,10 @@ class _Adding:
 
     def _raise_generation(self) -> int:
         """Make kernels leave changes to the general path until plans know the checks of now."""
-        resources = self._store.resources
+        resources = self.resources
         resources.mem[S_INDEX_GENERATION] += 1
         resources.index_generation += 1
         return int(resources.mem[S_INDEX_GENERATION])
-
-    def _alive(self, table: Table) -> None:
-        self._store.failure.check()
-        if table.is_dropped:
-            raise NoSuchTable(
-                f"table {table.name} was dropped while check {self._check.name} was being added; see tables()",
-                table=table.name,
-            )
 
     def _are_rows_right(self, table: Table) -> bool:
         """Read all rows; False if the table was altered meanwhile, and they must be read again. Raises: CheckFailed."""
@@ -95,7 +78,7 @@ class _Adding:
         names = [*table.definition.primary_key, *self._check.columns]
         for number in sorted(table.by_number):
             for batch in committed_batches(table, number, names):
-                self._alive(table)
+                self.check(table)
                 found = checks.broken(table, batch.entries, np.ascontiguousarray(batch.offsets))
                 if table.newest is not table:
                     return False
@@ -119,27 +102,18 @@ class _Adding:
         )
 
     def _publish(self, table: Table) -> None:
-        store = self._store
-        with store.schema.changing():
-            self._alive(table)
+        tables = self.resources.tables
+        with self._schema.changing():
+            self.check(table)
             table = table.newest
             after = with_check(table.definition, self._check)
             view = table.altered(after)
-            store.schema.log({"alter": json.loads(after.to_json())}, lambda: store.tables.replace(table, view))
-
-    def _undo(self) -> None:
-        """Ask a check that was not published no more. A KeyboardInterrupt is ignored: every step can be repeated."""
-        while True:
-            try:
-                self._withdraw()
-                return
-            except KeyboardInterrupt:
-                continue
+            self._schema.log({"alter": json.loads(after.to_json())}, lambda: tables.replace(table, view))
 
     def _withdraw(self) -> None:
         if self._table is None:
             return
-        with self._store.schema.latch:
+        with self._schema.latch:
             table = self._table.newest
             if self._check in table.announced:
                 table.announce_checks(tuple(each for each in table.announced if each is not self._check))

@@ -13,7 +13,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -31,10 +31,10 @@ from tidemark.engine.types.base import counted
 
 if TYPE_CHECKING:
     from tidemark.engine.index.stored import AnyIndex, StoredIndex
+    from tidemark.engine.schema.check_definition import CheckDefinition
     from tidemark.engine.schema.index_definition import IndexDefinition
     from tidemark.engine.store.schema_log import SchemaLog
     from tidemark.engine.table.table import Table
-    from tidemark.engine.txn.resources import Resources
 
 Progress = Callable[[int, int, str], None]
 POLL_SECONDS = 0.001
@@ -43,35 +43,87 @@ SLICE_SECONDS = 0.000_15
 SLICE_ENTRIES_MIN = 16
 
 
-def wait_for_older(
-    store: Resources, check: Callable[[], None], table: Table, birth: int, what: str, /, **evidence: str
-) -> None:
-    """Wait until every transaction of an older generation has ended. check: raises what ends the wait. what, evidence:
-    of the error. Raises: LockTimeout.
-    """
-    deadline = store.locks.deadline()
-    while True:
-        end_abandoned(store)
-        older = [place for place in store.locks.open_now() if int(store.mem[place.desc + X_GENERATION]) < birth]
-        if not older:
-            return
-        check()
-        if store.clock.monotonic() >= deadline:
-            named = [store.locks.named(place.txid) for place in older[:NAMED_MAX] if place.txid]
-            is_own = any(place.thread == threading.get_ident() for place in older)
-            raise LockTimeout(
-                f"{counted(len(older), 'transaction')} begun before {what} did not end within"
-                f" {store.options.lock_timeout_ms:,} ms: {', '.join(named)}{' (this thread has one)' * is_own};"
-                " end or kill what is open and try again",
-                table=table.name,
-                **evidence,
-                holders=[place.txid for place in older],
-            )
-        store.clock.sleep(POLL_SECONDS)
+class OnlineBuild(ABC):
+    """What is added to a table while transactions run: announced to them first, published when all rows agree."""
+
+    kind: ClassVar[str]  # of what is added, for messages
+    adding: str  # what happens to it, for messages
+
+    def __init__(self, schema: SchemaLog, name: str, definition: CheckDefinition | IndexDefinition) -> None:
+        """name: of the table."""
+        self.resources = schema.resources
+        self._schema = schema
+        self._name = name
+        self._about = f"{self.kind} {definition.name}"
+        self._evidence = {self.kind: definition.name}
+        self._table: Table | None = None
+
+    def run(self) -> None:
+        """Do all of it. Durable on return; after an error nothing is left of it. Raises: NoSuchTable, LockTimeout,
+        StoreFailed, and what `_build` raises.
+        """
+        users = self.resources.users
+        try:
+            users.pin(self)  # fragments dropped meanwhile keep their rows
+            self._build()
+        except BaseException:
+            self._undo()
+            raise
+        finally:
+            users.unpin(self)
+
+    @abstractmethod
+    def _build(self) -> None:
+        """Announce, wait for older transactions, go through the rows, publish."""
+
+    def _undo(self) -> None:
+        """Do `_withdraw`. A KeyboardInterrupt is ignored: every step can be repeated."""
+        while True:
+            try:
+                self._withdraw()
+                return
+            except KeyboardInterrupt:
+                continue
+
+    @abstractmethod
+    def _withdraw(self) -> None:
+        """Remove what was announced and not published."""
+
+    def check(self, table: Table) -> None:
+        """Raises: NoSuchTable, StoreFailed."""
+        self.resources.failure.check()
+        if table.is_dropped:
+            raise NoSuchTable(f"table {table.name} was dropped while {self.adding}; see tables()", table=table.name)
+
+    def wait_for_older(self, table: Table, birth: int) -> None:
+        """Wait until every transaction of an older generation has ended. Raises: LockTimeout, and as `check`."""
+        store = self.resources
+        deadline = store.locks.deadline()
+        while True:
+            end_abandoned(store)
+            older = [place for place in store.locks.open_now() if int(store.mem[place.desc + X_GENERATION]) < birth]
+            if not older:
+                return
+            self.check(table)
+            if store.clock.monotonic() >= deadline:
+                named = [store.locks.named(place.txid) for place in older[:NAMED_MAX] if place.txid]
+                is_own = any(place.thread == threading.get_ident() for place in older)
+                raise LockTimeout(
+                    f"{counted(len(older), 'transaction')} begun before {self._about} did not end within"
+                    f" {store.options.lock_timeout_ms:,} ms: {', '.join(named)}{' (this thread has one)' * is_own};"
+                    " end or kill what is open and try again",
+                    table=table.name,
+                    **self._evidence,
+                    holders=[place.txid for place in older],
+                )
+            store.clock.sleep(POLL_SECONDS)
 
 
-class IndexBuild:
-    """One online build."""
+class IndexBuild(OnlineBuild):
+    """One online build of an index."""
+
+    kind = "index"
+    adding = "its index was being built"
 
     def __init__(
         self,
@@ -84,33 +136,21 @@ class IndexBuild:
         """Prepare the build. name: of the table. progress: called with (rows done, total rows, "rows"). fillings: how
         each kind of part is filled.
         """
-        self.resources = schema.resources
-        self._schema = schema
+        super().__init__(schema, name, definition)
         self.definition = definition
-        self._name = name
         self._progress = progress
         self._kinds = {kind: fillings[kind] for kind in kinds_of(definition)}
-        self._table: Table | None = None
         self._parts: list[AnyIndex] = []
         self._fillings: list[Filling] = []
 
-    def run(self) -> None:
-        """Build the index. Durable on return. Raises: see `Store.create_index`; after an error there is no index."""
-        users = self.resources.users
-        try:
-            users.pin(self)  # fragments dropped meanwhile keep their rows
-            table = self._announce()
-            self._fillings = [self._kinds[type(part)](self, part) for part in self._parts]
+    def _build(self) -> None:
+        table = self._announce()
+        self._fillings = [self._kinds[type(part)](self, part) for part in self._parts]
+        for filling in self._fillings:
+            filling.wait_for_older(table)
+        while not self._publish(table):
             for filling in self._fillings:
-                filling.wait_for_older(table)
-            while not self._publish(table):
-                for filling in self._fillings:
-                    filling.walk(table)
-        except BaseException:
-            self._undo()
-            raise
-        finally:
-            users.unpin(self)
+                filling.walk(table)
 
     def _announce(self) -> Table:
         resources, definition = self.resources, self.definition
@@ -134,19 +174,6 @@ class IndexBuild:
                 resources.index_generation += 1
             return table
 
-    def check(self, table: Table) -> None:
-        """Raises: NoSuchTable, StoreFailed."""
-        self.resources.failure.check()
-        if table.is_dropped:
-            raise NoSuchTable(
-                f"table {table.name} was dropped while its index was being built; see tables()", table=table.name
-            )
-
-    def wait_for(self, table: Table, birth: int) -> None:
-        """Do `wait_for_older`."""
-        name = self.definition.name
-        wait_for_older(self.resources, lambda: self.check(table), table, birth, f"index {name}", index=name)
-
     def report(self, table: Table) -> None:
         """Tell the caller how many rows are done: each part is filled from all rows."""
         if self._progress is not None:
@@ -166,15 +193,6 @@ class IndexBuild:
             after = replace(before, version=before.version + 1, indexes=(*before.indexes, self.definition))
             self._schema.log({"alter": json.loads(after.to_json())}, lambda: table.publish_definition(after, parts))
             return True
-
-    def _undo(self) -> None:
-        """Remove an index that was not published. A KeyboardInterrupt is ignored: every step can be repeated."""
-        while True:
-            try:
-                self._withdraw()
-                return
-            except KeyboardInterrupt:
-                continue
 
     def _withdraw(self) -> None:
         table, mem = self._table, self.resources.mem
@@ -201,7 +219,7 @@ class Filling(ABC):
     def wait_for_older(self, table: Table) -> None:
         """Wait until every transaction that reserves nothing for the index has ended. Raises: LockTimeout."""
         mem, handle = self.build.resources.mem, self.index.tree.handle
-        self.build.wait_for(table, int(descriptor_word(mem, handle, ix.I_BIRTH)))
+        self.build.wait_for_older(table, int(descriptor_word(mem, handle, ix.I_BIRTH)))
         set_descriptor_word(mem, handle, ix.I_STATE, ix.INDEX_BUILDING)
 
     def walk(self, table: Table) -> None:
@@ -235,7 +253,6 @@ class TreeFilling(Filling):
     _entries = SLICE_ENTRIES_MIN  # size of the next slice
 
     def walk_fragment(self, table: Table, number: int) -> None:
-        """Add the entries of the rows of one fragment."""
         store, tree = self.build.resources, self.index.tree
         state = np.zeros(3, dtype=np.int64)
         status = ST_MORE

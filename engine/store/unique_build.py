@@ -38,7 +38,7 @@ class HashFilling(Filling):
         store = self.build.resources
         generation = int(begin_unique(store.mem, self.index.tree.handle))
         store.index_generation += 1
-        self.build.wait_for(table, generation)
+        self.build.wait_for_older(table, generation)
 
     def walk(self, table: Table) -> None:
         """Add the entries of all rows of fragments not walked yet, then refuse writers that give two rows one key."""

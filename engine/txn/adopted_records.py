@@ -16,15 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken, LimitExceeded
-from tidemark.engine.log.load_arena_layout import (
-    LP_COUNT,
-    LP_FIRST,
-    LP_FORMAT,
-    LP_FRAGMENT,
-    LP_NUMBER,
-    LP_PROBES,
-    LP_WORDS,
-)
+from tidemark.engine.log import load_arena_layout as li
 from tidemark.engine.log.load_files import FOLDER, LoadFile
 from tidemark.engine.log.redo_layout import (
     FILES_LOAD,
@@ -65,24 +57,24 @@ class Part:
         self.file = file
         self.start = start  # of its first block in the buffer
         self.reader = reader
-        self._place: Words = np.zeros(LP_WORDS, dtype=np.int64)
+        self._place: Words = np.zeros(li.LP_WORDS, dtype=np.int64)
 
     @property
     def first_page(self) -> int:
         """The logical page of the file's page 0."""
-        return int(self._place[LP_FIRST])
+        return int(self._place[li.LP_FIRST])
 
     @property
     def found(self) -> int:
         """How many of the keys that were only looked up were in the table."""
-        return int(self._place[LP_COUNT])
+        return int(self._place[li.LP_COUNT])
 
     def reserve(self, table: Table, fragment: int, format_version: int) -> bool:
         """Reserve page numbers in the file's fragment; return False, with nothing reserved, if the fragment was
         dropped. format_version: that of the images. Raises: LimitExceeded.
         """
-        self._place[LP_NUMBER] = self.file.fragment
-        self._place[LP_FORMAT] = format_version
+        self._place[li.LP_NUMBER] = self.file.fragment
+        self._place[li.LP_FORMAT] = format_version
         first = int(reserve_pages(table.mem, fragment, self.file.pages))
         if first == ST_DROPPED:
             return False
@@ -92,13 +84,13 @@ class Part:
                 " table with more fragments",
                 table=table.name,
             )
-        self._place[LP_FIRST] = first
-        self._place[LP_FRAGMENT] = fragment
+        self._place[li.LP_FIRST] = first
+        self._place[li.LP_FRAGMENT] = fragment
         return True
 
     def only_look_up(self) -> None:
         """From now on, place no rows; only count the keys that are in the table."""
-        self._place[LP_PROBES] = 1
+        self._place[li.LP_PROBES] = 1
 
     def put(self, table: Table, txn: int, buf: Words, rows: Words, start: int, stop: int) -> tuple[int, int]:
         """Place rows [start, stop) of a block; return (status of `place_rows`, position of its row).
@@ -114,7 +106,7 @@ class Part:
 
     def abandon(self, mem: Words) -> None:
         """Release the unused parts of pages and page numbers before the rows are rolled back. Can be repeated."""
-        fragment = int(self._place[LP_FRAGMENT])
+        fragment = int(self._place[li.LP_FRAGMENT])
         if not fragment:
             return  # it has no pages yet
         self.close_page(mem)

@@ -15,15 +15,8 @@ import numpy as np
 from tidemark.engine.base.errors import InvariantBroken, MemoryExhausted
 from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.memory.arena_layout import BLOCK_WORDS, OK
+from tidemark.engine.txn import delete_log_layout as y
 from tidemark.engine.txn.delete_log_kernels import note_deletes_of, setup_delete_log
-from tidemark.engine.txn.delete_log_layout import (
-    DE_EPOCH,
-    DELETE_ENTRY_WORDS,
-    DL_CAPACITY,
-    DL_CUT,
-    DL_HEAD,
-    DL_WORDS,
-)
 
 if TYPE_CHECKING:
     from tidemark.engine.base.options import Options
@@ -47,12 +40,12 @@ class DeleteLog:
         self.region = log = arena.take_region(words)
         if setup_delete_log(self.mem, log, words) != OK:
             raise MemoryExhausted("delete_log is too small for a single entry; open with a larger one")
-        self.capacity = int(self.mem[log + DL_CAPACITY])
+        self.capacity = int(self.mem[log + y.DL_CAPACITY])
 
     @property
     def head(self) -> int:
         """Position of the next entry."""
-        return int(self.mem[self.region + DL_HEAD])
+        return int(self.mem[self.region + y.DL_HEAD])
 
     @property
     def tail(self) -> int:
@@ -62,12 +55,12 @@ class DeleteLog:
     @property
     def cut_epoch(self) -> int:
         """The epoch after which every delete is in the log."""
-        return int(self.mem[self.region + DL_CUT])
+        return int(self.mem[self.region + y.DL_CUT])
 
     # --- content ---------------------------------------------------------------------------------
     def begin_after(self, epoch: int) -> None:
         """Start after an epoch, before the first later commit: deletes up to the end of the epoch are unknown."""
-        self.mem[self.region + DL_CUT] = max(epoch, self.cut_epoch)
+        self.mem[self.region + y.DL_CUT] = max(epoch, self.cut_epoch)
 
     def note_records(self, words: Words, start: int, stop: int, epoch: int) -> None:
         """Note the deletes in replayed records of the REDO log. Raises: InvariantBroken."""
@@ -84,25 +77,25 @@ class DeleteLog:
 
         The newest entry may grow after the copy, by rows that are deleted later.
         """
-        first, last = self._address(position), self._address(position) + (stop - position) * DELETE_ENTRY_WORDS
-        end = self.region + DL_WORDS + self.capacity * DELETE_ENTRY_WORDS
+        first, last = self._address(position), self._address(position) + (stop - position) * y.DELETE_ENTRY_WORDS
+        end = self.region + y.DL_WORDS + self.capacity * y.DELETE_ENTRY_WORDS
         found = self.mem[first : min(last, end)].copy()
         if last > end:
-            begin = self.region + DL_WORDS
+            begin = self.region + y.DL_WORDS
             found = np.concatenate([found, self.mem[begin : begin + last - end]])
-        return found.reshape(-1, DELETE_ENTRY_WORDS)
+        return found.reshape(-1, y.DELETE_ENTRY_WORDS)
 
     def _address(self, position: int) -> int:
-        return self.region + DL_WORDS + position % self.capacity * DELETE_ENTRY_WORDS
+        return self.region + y.DL_WORDS + position % self.capacity * y.DELETE_ENTRY_WORDS
 
     def _epoch(self, position: int) -> int:
-        return int(self.mem[self._address(position) + DE_EPOCH])
+        return int(self.mem[self._address(position) + y.DE_EPOCH])
 
     def counters(self) -> dict[str, Any]:
         """Return the counters for `status()`."""
         return {
             "entries": self.head - self.tail,
             "entries_ever": self.head,
-            "size_bytes": self.capacity * DELETE_ENTRY_WORDS * WORD_BYTES,
+            "size_bytes": self.capacity * y.DELETE_ENTRY_WORDS * WORD_BYTES,
             "cut_epoch": self.cut_epoch,
         }

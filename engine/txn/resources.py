@@ -9,7 +9,7 @@ import itertools
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -35,6 +35,7 @@ from tidemark.engine.log.spool_files import SpoolFiles
 from tidemark.engine.memory.arena_layout import S_TXID, ST_REDO
 from tidemark.engine.txn.begin_kernels import TXID_MASK, begin_transaction, next_txid
 from tidemark.engine.txn.commit_kernels import commit_plain
+from tidemark.engine.txn.copies import CopySink
 from tidemark.engine.txn.delete_log import DeleteLog
 from tidemark.engine.txn.epoch import EpochClock
 from tidemark.engine.txn.locks import LockTable, Place
@@ -67,35 +68,6 @@ SPACE_PAUSE_SECONDS = 0.05
 def first_txid_after(mem: Words) -> int:
     """Return the first transaction id that the memory of a store has not assigned yet."""
     return int(mem[S_TXID]) + 1
-
-
-class BeforeImages(Protocol):
-    """The hook for before-images: where commits copy old rows for a running local checkpoint."""
-
-    current: Words  # empty while no local checkpoint runs; word 0 counts the words used
-
-    def room(self, words: int) -> Words:
-        """Return `current` with room for `words` more words; the caller holds the commit latch."""
-        ...
-
-    def waiting_words(self) -> int:
-        """Return the words of full buffers that the local checkpoint has not taken yet."""
-        ...
-
-
-class NoBeforeImages:
-    """The hook while no local checkpoint runs."""
-
-    def __init__(self) -> None:
-        self.current: Words = np.zeros(0, dtype=np.int64)
-
-    def room(self, words: int) -> Words:
-        """Return an empty array."""
-        return self.current
-
-    def waiting_words(self) -> int:
-        """Return 0."""
-        return 0
 
 
 class Resources:
@@ -145,7 +117,7 @@ class Resources:
         may_spool = self.spool_words > self.transaction_words
         self.room = LogRoom(self.log, arena.mem, clock, failure, self.locks, self.shortage, may_spool)
         self.waits_for_disk = options.durability == "commit"
-        self.sink: BeforeImages = NoBeforeImages()
+        self.sink = CopySink(self.latch)
         self.sequences: Any = None  # of `engine/store/sequences.py`, once a store has them
         # Whether the log has a follower; then a schema change has its own epoch, and a load begins one.
         self.follows_log = False

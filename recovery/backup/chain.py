@@ -16,18 +16,9 @@ from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS, OK, ST_SPACE
 from tidemark.engine.rows.columnar import encode_rows
 from tidemark.engine.rows.row_format import RowFormat
+from tidemark.recovery.backup import restore_layout as j
 from tidemark.recovery.backup.level_file import LevelFile, columns_of, read_level
 from tidemark.recovery.backup.restore_kernels import merge_rows
-from tidemark.recovery.backup.restore_layout import (
-    P_EPOCH,
-    P_LEVEL_HAS_VAR,
-    P_SINCE,
-    R_NEXT,
-    R_ROWID,
-    RESTORE_STATE_WORDS,
-    ROW_WORDS,
-    SHAPE_WORDS,
-)
 from tidemark.recovery.backup.rows_file import (
     FRAGMENT_SHIFT,
     PLACE,
@@ -51,7 +42,7 @@ def shape_of(
     fixed: int, has_var: int, var_since: int, key_words: int, table_id: int, fragment: int, slots: int
 ) -> Words:
     """Return the shape of a fragment's rows, as kernels of a restore take it."""
-    shape: Words = np.zeros(SHAPE_WORDS, dtype=np.int64)
+    shape: Words = np.zeros(j.SHAPE_WORDS, dtype=np.int64)
     shape[:7] = [fixed, has_var, var_since, key_words, table_id, fragment, slots]
     return shape
 
@@ -133,7 +124,7 @@ class Chain:
                     taken = np.ones(batch.num_rows, dtype=bool)
                     taken[dead] = False
                     batch = batch.filter(pa.array(taken))
-                rows: Words = np.full((batch.num_rows, ROW_WORDS), -1, dtype=np.int64)
+                rows: Words = np.full((batch.num_rows, j.ROW_WORDS), -1, dtype=np.int64)
                 for number, name in enumerate((PLACE, EPOCH, AUTHOR, VALUES)):
                     if name in batch.schema.names:
                         rows[:, number] = batch.column(name).to_numpy(zero_copy_only=True)
@@ -148,8 +139,8 @@ class Chain:
 
     def level_shape(self, content: LevelFile, shape: Words) -> None:
         """Complete the shape of the fragment by that of a level."""
-        shape[P_LEVEL_HAS_VAR] = int(self._format.layout.has_var)
-        shape[P_SINCE], shape[P_EPOCH] = content.level.since, content.level.epoch
+        shape[j.P_LEVEL_HAS_VAR] = int(self._format.layout.has_var)
+        shape[j.P_SINCE], shape[j.P_EPOCH] = content.level.since, content.level.epoch
 
     def entries(self, content: LevelFile) -> Iterator[tuple[ScanBatch, int]]:
         """Yield the rows of a level that are taken, as consecutive entries of its table, and the words of all of them.
@@ -160,16 +151,16 @@ class Chain:
         place = (level.table_id, level.fragment, level.slots)
         shape = shape_of(layout.fixed_words, int(layout.has_var), layout.var_since, 0, *place)
         self.level_shape(content, shape)
-        state: Words = np.zeros(RESTORE_STATE_WORDS, dtype=np.int64)
-        state[R_ROWID] = -1
+        state: Words = np.zeros(j.RESTORE_STATE_WORDS, dtype=np.int64)
+        state[j.R_ROWID] = -1
         for images, starts, rows in self.level_rows(content):
             count = starts.size - 1
             out = np.empty(images.size + (ENTRY_WORDS + 1) * count, dtype=np.int64)
             offsets, used = np.empty(count, dtype=np.int64), np.zeros(2, dtype=np.int64)
-            state[R_NEXT] = 0
+            state[j.R_NEXT] = 0
             status = int(merge_rows(images, starts, rows, shape, NOTHING, NOTHING, out, offsets, used, state))
             if status != OK:
-                raise impossible(level, int(state[R_NEXT]), status)
+                raise impossible(level, int(state[j.R_NEXT]), status)
             yield ScanBatch(out, offsets[:count]), int(used[0])
 
     def batches(self) -> Iterator[ScanBatch]:

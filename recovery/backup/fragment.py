@@ -16,19 +16,9 @@ from tidemark.engine.base.errors import RedoDamaged
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import OK, ST_DUPLICATE, ST_SPACE
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
+from tidemark.recovery.backup import restore_layout as j
 from tidemark.recovery.backup.chain import Chain, impossible, shape_of
 from tidemark.recovery.backup.restore_kernels import fold_changes, list_changes, merge_rows, put_new_rows
-from tidemark.recovery.backup.restore_layout import (
-    D_ROWID,
-    FOLDED_WORDS,
-    R_CHANGE,
-    R_COUNT,
-    R_NEXT,
-    R_ROWID,
-    R_USED,
-    RESTORE_STATE_WORDS,
-    ROW_WORDS,
-)
 from tidemark.recovery.backup.rows_file import Level
 from tidemark.recovery.backup.split import read_section
 from tidemark.recovery.local_checkpoint.data_file import FOLDER, DataFileWriter, new_span
@@ -96,7 +86,7 @@ class _Merger:
         if levels:
             self._chain = Chain(place, bytes.fromhex(task.source), task.definition(part["table_id"]), levels)
         self._shape = shape_of(*(part[name] for name in PART_SHAPE))
-        self._state: Words = np.zeros(RESTORE_STATE_WORDS, dtype=np.int64)
+        self._state: Words = np.zeros(j.RESTORE_STATE_WORDS, dtype=np.int64)
         self._changes = NOTHING
         self._folded = NOTHING
         self.operations = 0
@@ -131,17 +121,17 @@ class _Merger:
         status = int(list_changes(changes, changes.size, shape, NOTHING, NOTHING, NOTHING, state))
         if status != OK:
             raise self._does_not_fit("an invalid record", status)
-        count = int(state[R_COUNT])
+        count = int(state[j.R_COUNT])
         lists = [np.empty(count, dtype=np.int64) for _ in range(3)]
         list_changes(changes, changes.size, shape, lists[0], lists[1], lists[2], state)
         order = np.argsort(lists[0], kind="stable")
         rowids, heads, images = (np.ascontiguousarray(each[order]) for each in lists)
-        folded = np.empty(count * FOLDED_WORDS, dtype=np.int64)
+        folded = np.empty(count * j.FOLDED_WORDS, dtype=np.int64)
         status = int(fold_changes(changes, rowids, heads, images, shape, folded, state))
         if status != OK:
-            raise self._does_not_fit(f"a record for ROWID {int(rowids[int(state[R_NEXT])])}", status)
+            raise self._does_not_fit(f"a record for ROWID {int(rowids[int(state[j.R_NEXT])])}", status)
         self.operations = count
-        return changes, folded[: int(state[R_USED]) * FOLDED_WORDS].copy()
+        return changes, folded[: int(state[j.R_USED]) * j.FOLDED_WORDS].copy()
 
     def _does_not_fit(self, what: str, status: int) -> RedoDamaged:
         part = self._part
@@ -156,30 +146,30 @@ class _Merger:
     def _merge(self, chain: Chain, content: LevelFile) -> None:
         state, writer = self._state, self._writer
         chain.level_shape(content, self._shape)
-        state[R_ROWID], state[R_CHANGE] = -1, 0
+        state[j.R_ROWID], state[j.R_CHANGE] = -1, 0
         for images, starts, rows in chain.level_rows(content):
-            state[R_NEXT], before = 0, int(state[R_COUNT])
+            state[j.R_NEXT], before = 0, int(state[j.R_COUNT])
             some = (images, starts, rows, self._shape, self._folded, self._changes)
             while (status := int(merge_rows(*some, writer.block, NOTHING, writer.state, state))) != OK:
                 if status == ST_DUPLICATE:
-                    rowid = int(rows[int(state[R_NEXT]) * ROW_WORDS])
+                    rowid = int(rows[int(state[j.R_NEXT]) * j.ROW_WORDS])
                     raise self._does_not_fit(f"an insert at ROWID {rowid}", status)
                 if status > ST_SPACE:
-                    raise impossible(content.level, int(state[R_NEXT]), status)
+                    raise impossible(content.level, int(state[j.R_NEXT]), status)
                 writer.make_room(ST_SPACE - status)
             if self._advance is not None:
-                self._advance(int(state[R_COUNT]) - before)
+                self._advance(int(state[j.R_COUNT]) - before)
 
     def _put_new(self) -> None:
         """Write rows that the log inserted and that are not in the backup."""
         state, writer = self._state, self._writer
-        state[R_NEXT] = 0
+        state[j.R_NEXT] = 0
         while True:
             arrays = (self._folded, self._changes, self._shape, writer.block, writer.state, state)
             status = int(put_new_rows(*arrays))
             if status == OK:
                 return
             if status > ST_SPACE:
-                rowid = int(self._folded[int(state[R_NEXT]) * FOLDED_WORDS + D_ROWID])
+                rowid = int(self._folded[int(state[j.R_NEXT]) * j.FOLDED_WORDS + j.D_ROWID])
                 raise self._does_not_fit(f"a change of ROWID {rowid}, where there is no row,", status)
             writer.make_room(ST_SPACE - status)

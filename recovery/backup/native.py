@@ -16,14 +16,7 @@ import numpy as np
 
 from tidemark.engine.base.errors import BackupDamaged, RedoDamaged
 from tidemark.engine.log.redo_layout import pack_identity
-from tidemark.engine.memory.arena_layout import (
-    F_LCP_HAS_VAR,
-    F_REPLAY_EPOCH,
-    F_ROWS,
-    OK,
-    ST_INVARIANT,
-    ST_SPACE,
-)
+from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS
 from tidemark.engine.schema.row_shape import compute_layout
 from tidemark.engine.store.disk_replay import DiskReplay
@@ -88,7 +81,7 @@ class NativeTables:
                 if has_disk:
                     self._relieve(used * 8)
                 Records(records, 0, used, epoch, file=section[2]).replay(replay)
-            if epoch == ST_INVARIANT:
+            if epoch == a.ST_INVARIANT:
                 raise RedoDamaged(f"{section[2]} has an invalid record; restore again", file=section[2])
         return replay.operations
 
@@ -102,7 +95,7 @@ class NativeTables:
             fragment = table.by_number[number]
             self._load(table, fragment, levels)
             # Records replayed from here on are later than the backup; the epochs of empty slots are lost (D1).
-            self._store.arena.set_word(fragment, F_REPLAY_EPOCH, manifest.epoch)
+            self._store.arena.set_word(fragment, a.F_REPLAY_EPOCH, manifest.epoch)
             end_load(self._store.mem, fragment, manifest.epoch)
 
     def _load(self, table: Table, fragment: int, levels: list[Level]) -> None:
@@ -110,7 +103,7 @@ class NativeTables:
         chain = Chain(self._place, self._manifest.store, definition, levels)
         load = FragmentLoad(self._store.mem, fragment)
         has_var = int(compute_layout(definition).has_var)
-        self._store.arena.set_word(fragment, F_LCP_HAS_VAR, has_var)
+        self._store.arena.set_word(fragment, a.F_LCP_HAS_VAR, has_var)
         if not table.format.has_disk:
             table.reserve_index(fragment, chain.rows)
         for content in chain.contents:
@@ -125,7 +118,7 @@ class NativeTables:
         if not table.format.has_disk:
             with self._refused(levels[0]):
                 load.finish()
-        if self._store.arena.word(fragment, F_ROWS) != chain.rows:
+        if self._store.arena.word(fragment, a.F_ROWS) != chain.rows:
             raise BackupDamaged(f"{table.name} has other rows than its backup says; restore another backup")
 
     @contextmanager
@@ -154,14 +147,14 @@ class NativeTables:
         shape = np.array([layout.fixed_words, has_var, identity, level.table_id, level.fragment], dtype=np.int64)
         state = np.zeros(BACKUP_STATE_WORDS, dtype=np.int64)
         records: Words = np.empty(RECORD_WORDS, dtype=np.int64)
-        status = ST_SPACE
-        while status != OK:
+        status = a.ST_SPACE
+        while status != a.OK:
             state[B_USED] = 0
             status = int(records_of_entries(entries, 0, words, shape, records, state))
-            if status == ST_INVARIANT:
+            if status == a.ST_INVARIANT:
                 raise self._impossible(level, int(state[B_NEXT]), status)
-            if status <= ST_SPACE and not int(state[B_USED]):
-                records = np.empty(ST_SPACE - status, dtype=np.int64)
+            if status <= a.ST_SPACE and not int(state[B_USED]):
+                records = np.empty(a.ST_SPACE - status, dtype=np.int64)
                 continue
             self._insert(table, records, int(state[B_USED]), level)
             self._relieve(0)

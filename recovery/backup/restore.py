@@ -35,7 +35,6 @@ from tidemark.recovery.backup.planner import Sections, fragment_tasks, parts_of,
 from tidemark.recovery.backup.restore_task import FRAGMENTS, RestoreTask, TaskReport
 from tidemark.recovery.backup.tasks import is_of_attempt, run_task
 from tidemark.recovery.backup.whole import WholeStore, close_files, fragment_rows, index_entries
-from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.data_file import FOLDER, data_name
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint, Sizes
 from tidemark.recovery.system_restart.indexes import build_indexes
@@ -242,9 +241,7 @@ class Restore:
         """Build the store on disk; return the number of rows of each fragment, by table and number."""
         opened = self._restart(replace(self._options, create=True)).run()
         store = self._store = opened.store
-        sink = CopySink(store.latch)
-        store.resources.sink = sink
-        lcp = self._lcp = LocalCheckpoint(store, self._files, opened.identity, sink, FIRST_LCP)
+        lcp = self._lcp = LocalCheckpoint(store, self._files, opened.identity, FIRST_LCP)
         self._set_clock(opened)
         self._make_tables()
         sections = self._split(opened.identity, report)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from tidemark.engine.memory.arena_layout import F_ROWS
 from tidemark.recovery.backup.later_changes import ApplyContext
-from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
 
 if TYPE_CHECKING:
@@ -54,9 +53,7 @@ class WholeStore:
         """Set the store back into the epoch after its local checkpoint: there was no commit after that."""
         self.store = opened.store
         self._keeper = opened.keeper
-        sink = CopySink(self.store.latch)
-        self.store.resources.sink = sink
-        self._lcp = LocalCheckpoint(self.store, files, opened.identity, sink, opened.sysfile.next_lcp_id)
+        self._lcp = LocalCheckpoint(self.store, files, opened.identity, opened.sysfile.next_lcp_id)
         self._lcp.last_start_lsn = opened.controls[0].start_lsn
         self._flushed_lsn = self._lcp.last_start_lsn
         self._undo_bytes = 0

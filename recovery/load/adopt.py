@@ -32,16 +32,7 @@ from tidemark.engine.log.load_blocks import InvalidRecords, OtherFragment, Surve
 from tidemark.engine.log.load_files import FOLDER
 from tidemark.engine.log.spool_layout import SPOOL_HEADER_WORDS
 from tidemark.engine.log.spool_reader import records_of
-from tidemark.engine.memory.arena_layout import (
-    F_INDEX_COUNT,
-    MODE_BITS,
-    OK,
-    ST_ALTERED,
-    ST_DUPLICATE,
-    ST_MORE,
-    ST_PARTITION,
-    ST_UNIQUE,
-)
+from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.store.outcome import find_outcome
 from tidemark.engine.txn.adopted_records import AdoptedRecords, Block, Part
 from tidemark.engine.types.base import counted
@@ -204,7 +195,7 @@ class Adopter:
                 f"table {job.table} was dropped since load {job.name} was planned; abort the load", table=job.table
             )
         table = table.newest
-        if job.format_version << MODE_BITS != table.stamp:
+        if job.format_version << a.MODE_BITS != table.stamp:
             raise _altered(job)
         return table
 
@@ -326,7 +317,7 @@ class _Placing:
             raise _altered(self._job)
         expected = self._expected.pop(file.fragment, 0)
         if expected >= RESERVE_ROWS_MIN:
-            self._table.reserve_index(fragment, self._table.arena.word(fragment, F_INDEX_COUNT) + expected)
+            self._table.reserve_index(fragment, self._table.arena.word(fragment, a.F_INDEX_COUNT) + expected)
         if not part.reserve(self._table, fragment, self._job.format_version):
             raise _altered(self._job)
         if self._refused.is_at_least:
@@ -350,13 +341,13 @@ class _Placing:
         while position < count:
             stop = min(position + slice_rows, count)
             status, position = part.put(table, txn.desc, txn.buf, rows, position, stop)
-            if status in (OK, ST_MORE):
+            if status in (a.OK, a.ST_MORE):
                 deadline = None
-            elif status in (ST_DUPLICATE, ST_UNIQUE):
+            elif status in (a.ST_DUPLICATE, a.ST_UNIQUE):
                 self._refuse(part, rows, position, before + position, status)
                 position += 1
                 deadline = None
-            elif status in (ST_ALTERED, ST_PARTITION):
+            elif status in (a.ST_ALTERED, a.ST_PARTITION):
                 raise _altered(self._job)
             else:
                 deadline = settle(txn, table, status, 0, deadline)
@@ -379,7 +370,7 @@ class _Placing:
         image = words[at:]
         values = row_format.decode_present(words.data.cast("B"), at, row_format.has_var, row_format.has_disk)
         index, key = None, row_format.decode_key(row_format.image_key(image))
-        if status == ST_UNIQUE:
+        if status == a.ST_UNIQUE:
             error = unique_refused(self._txn, self._table, image)
             index, key = error.evidence.get("index"), error.evidence.get("key", key)
         return {

@@ -14,13 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import Damaged, FileTruncated, ForeignFile, IoFailed, LcpDamaged
+from tidemark.engine.disk import disk_layout as d
 from tidemark.engine.disk.cache_layout import EXTENT_PAGES_MAX, EXTENT_PAGES_MIN
-from tidemark.engine.disk.disk_layout import (
-    EXTENT_HEADER_WORDS,
-    EXTENTS,
-    OWNER_FRAGMENT_SHIFT,
-    OWNER_TABLE_MASK,
-)
 from tidemark.engine.disk.space import header_words
 from tidemark.engine.files.opened import Opened
 from tidemark.engine.files.sequential import SequentialFile
@@ -37,7 +32,7 @@ if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
 
 BLOCK_WORDS = (256 << 10) // 8
-BLOCK_HEADER_WORDS = EXTENTS.itemsize // 8
+BLOCK_HEADER_WORDS = d.EXTENTS.itemsize // 8
 Sizes = tuple[int, int, int]  # extents, blocks, bytes
 
 
@@ -64,7 +59,7 @@ def write_extents(files: Files, identity: tuple[bytes, int], lcp_id: int, header
         while blocks == 0 or at < headers.size:
             stop, count = _block_end(headers, at)
             words = np.zeros(max(UNIT_WORDS_MIN, BLOCK_HEADER_WORDS + stop - at), dtype=np.int64)
-            header = header_of(words, EXTENTS)
+            header = header_of(words, d.EXTENTS)
             write_seal(header, KIND_EXTENTS, words.size, *identity)
             header["lcp_id"] = lcp_id
             header["number"] = blocks
@@ -123,7 +118,7 @@ def _read(files: Files, file: File, name: str, store: bytes, lcp_id: int, expect
         if store_of(block) != store:
             raise ForeignFile(f"{name} belongs to another store; put the right one back", file=name)
         check_version(block, name)
-        header, count = header_of(block, EXTENTS), int(header_of(block, SEAL)["words"])
+        header, count = header_of(block, d.EXTENTS), int(header_of(block, SEAL)["words"])
         used, is_last = int(header["used_words"]), at + count == words.size
         place = (int(header["lcp_id"]), int(header["number"]), int(header["is_last"]))
         if place != (lcp_id, len(parts), int(is_last)) or used > count - BLOCK_HEADER_WORDS:
@@ -140,7 +135,7 @@ def _read(files: Files, file: File, name: str, store: bytes, lcp_id: int, expect
 def _count(headers: Words) -> int:
     """Return the number of whole headers; -1 if they do not fill the words exactly. Every length is checked (F112)."""
     at = count = 0
-    while at + EXTENT_HEADER_WORDS <= headers.size:
+    while at + d.EXTENT_HEADER_WORDS <= headers.size:
         pages = int(headers[at + 2])
         if not EXTENT_PAGES_MIN <= pages <= EXTENT_PAGES_MAX:
             return -1
@@ -156,8 +151,8 @@ def restore_extents(store: Store, headers: Words, lcp_id: int) -> int:
     at = count = 0
     while at < headers.size:
         owner = int(headers[at])
-        table = store.tables.by_id.get(owner & OWNER_TABLE_MASK)
-        number = owner >> OWNER_FRAGMENT_SHIFT
+        table = store.tables.by_id.get(owner & d.OWNER_TABLE_MASK)
+        number = owner >> d.OWNER_FRAGMENT_SHIFT
         fragment = 0
         if table is not None:
             # A number without a fragment belongs to a partition that was dropped before the checkpoint.

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
     from tidemark.engine.memory.arena import Words
     from tidemark.engine.store.store import Store
-    from tidemark.recovery.local_checkpoint.copies import CopySink
 
 Progress = Callable[[int, int, str], None]
 # (table, fragment number) -> descriptor of the fragments in a local checkpoint.
@@ -63,7 +62,6 @@ class LocalCheckpoint:
         store: Store,
         files: Files,
         identity: tuple[bytes, int],
-        sink: CopySink,
         next_id: int,
         unsound: frozenset[int] = frozenset(),
     ) -> None:
@@ -71,7 +69,7 @@ class LocalCheckpoint:
         self._store = store
         self._files = files
         self._identity = identity
-        self._sink = sink
+        self._sink = store.resources.sink
         self._unsound = unsound
         self.next_id = next_id
         self.adopted: dict[tuple[int, int], Sizes] = {}  # data files that tasks of a restore have written already

@@ -16,20 +16,7 @@ from tidemark.engine.log.redo_layout import KIND_SCHEMA, TRANSACTION_WORDS
 from tidemark.engine.store.fragment_load import end_load
 from tidemark.engine.store.node_copy_layout import DELETED_WORDS, ROWID_END
 from tidemark.engine.store.node_join import JoinedRows, copies_differ, join_memory_error
-from tidemark.recovery.node_restart.messages import (
-    REPLAY_LOG,
-    ROWID_SYNC,
-    Begin,
-    Deletes,
-    End,
-    GroupPart,
-    Plan,
-    Progress,
-    Ready,
-    Slice,
-    Taken,
-    size_words,
-)
+from tidemark.recovery.node_restart import messages as m
 from tidemark.recovery.system_restart.replay import alter_table, apply_schema, schema_change
 from tidemark.recovery.system_restart.restart import CaughtUp
 
@@ -61,9 +48,9 @@ class Join:
         welcome: Welcome,
         link: Link,
         through: int,
-        variant: str = ROWID_SYNC,
+        variant: str = m.ROWID_SYNC,
         why: str = "full copy",
-        begun: Callable[[Progress], None] = lambda progress: None,
+        begun: Callable[[m.Progress], None] = lambda progress: None,
     ) -> None:
         """through: the last epoch that the group completed with this node; the restart goes back to its end. If it is
         0, the node's rows are not used and everything is copied; `why` is the reason. begun: called before the first
@@ -85,7 +72,7 @@ class Join:
         joiner = self.joiner = Joiner(private)
         joiner.progress.variant, joiner.progress.why = self._variant, self._why
         self._begun(joiner.progress)
-        self._link.send(Ready(self._through, private.next_sequence, self._variant, self._why))
+        self._link.send(m.Ready(self._through, private.next_sequence, self._variant, self._why))
         while joiner.caught_up is None:
             for answer in joiner.take(self._link.receive(), self._through):
                 self._link.send(answer)
@@ -100,7 +87,7 @@ class Joiner:
         self._store = private.store
         self._rows = JoinedRows(private.store)
         self.caught_up: CaughtUp | None = None
-        self.progress = Progress(private.clock, private.clock.monotonic())
+        self.progress = m.Progress(private.clock, private.clock.monotonic())
         self._is_replaying = False
         self._store.disk.declare_undo = private.disk.declare_undo
 
@@ -108,26 +95,26 @@ class Joiner:
         """Handle a message and return the answers. through: the rows are those at the end of this epoch. Raises: as
         `Join.run`.
         """
-        if isinstance(message, Begin):
+        if isinstance(message, m.Begin):
             return self.begin_copy(message, through)
-        if isinstance(message, Slice):
+        if isinstance(message, m.Slice):
             self.apply_slice(message)
-            return [Taken(size_words(message))]
-        if isinstance(message, Deletes):
+            return [m.Taken(m.size_words(message))]
+        if isinstance(message, m.Deletes):
             self.apply_deletes(message)
-            return [Taken(size_words(message))]
-        if isinstance(message, GroupPart):
+            return [m.Taken(m.size_words(message))]
+        if isinstance(message, m.GroupPart):
             self.apply_group(message)
             if self._is_replaying:
-                return [Taken(message.stop - message.start)]
-        elif isinstance(message, End):
+                return [m.Taken(message.stop - message.start)]
+        elif isinstance(message, m.End):
             self.end_copy(message)
         return []
 
     # --- definitions -----------------------------------------------------------------------------
-    def begin_copy(self, begin: Begin, through: int) -> list[FromJoiner]:
+    def begin_copy(self, begin: m.Begin, through: int) -> list[FromJoiner]:
         self.progress.variant, self.progress.why = begin.variant, begin.why
-        self._is_replaying = begin.variant == REPLAY_LOG
+        self._is_replaying = begin.variant == m.REPLAY_LOG
         if self._is_replaying:
             return []  # the log has the changes of definitions too
         store = self._store
@@ -148,9 +135,9 @@ class Joiner:
         store.tables.next_id = max(store.tables.next_id, begin.next_table_id)
         self._rows.refresh_tables()
         self.progress.fragments = len(since)
-        return [Plan(since)]
+        return [m.Plan(since)]
 
-    def _take_tablespaces(self, begin: Begin) -> None:
+    def _take_tablespaces(self, begin: m.Begin) -> None:
         """Create the tablespaces and data files that the live node has and this one lacks, with the live node's
         numbers. Forget those that the live node no longer has: they hold no table. Durable on return: the files; a
         crash leaves them for the next opening.
@@ -205,13 +192,13 @@ class Joiner:
         return set()
 
     # --- the delete log, slices ------------------------------------------------------------------
-    def apply_deletes(self, message: Deletes) -> None:
+    def apply_deletes(self, message: m.Deletes) -> None:
         """Delete the rows. No slot was copied yet: the rows are those of the joiner's epoch, or fewer, in any order."""
         self._rows.take_deletes(message.words, message.epoch)
         self.progress.deletes += message.words.size // DELETED_WORDS
         self.progress.bytes += message.words.nbytes
 
-    def apply_slice(self, message: Slice) -> None:
+    def apply_slice(self, message: m.Slice) -> None:
         table = self._store.tables.by_id.get(message.place[0])
         fragment = 0 if table is None else table.by_number.get(message.place[1], 0)
         if table is None or not fragment or table.definition.version != message.version:
@@ -226,7 +213,7 @@ class Joiner:
             self.progress.fragments_done += 1
 
     # --- groups ----------------------------------------------------------------------------------
-    def apply_group(self, part: GroupPart) -> None:
+    def apply_group(self, part: m.GroupPart) -> None:
         at = part.start
         try:  # the blocks of a file have no transaction records, and no changes of the schema
             changes = list(transactions(part.words, at, part.stop, KIND_SCHEMA)) if part.is_last else []
@@ -240,7 +227,7 @@ class Joiner:
         if part.is_last:
             self.progress.groups += 1
 
-    def _change_schema(self, part: GroupPart, at: int, stop: int) -> None:
+    def _change_schema(self, part: m.GroupPart, at: int, stop: int) -> None:
         """Change the schema. A table or partition created now is complete: the stream has all operations on it."""
         group = GroupRead(part.sequence, 0, part.epoch, 0, 0, 0, part.stop - part.start, part.words)
         change = schema_change(group, at, stop)
@@ -255,7 +242,7 @@ class Joiner:
         self._rows.refresh_tables()
 
     # --- the end ---------------------------------------------------------------------------------
-    def end_copy(self, end: End) -> None:
+    def end_copy(self, end: m.End) -> None:
         for table in self._store.tables.by_id.values():
             if not all(self._rows.is_copied(fragment) for fragment in table.fragments):
                 raise copies_differ(f"{table.name} was not copied to its end")

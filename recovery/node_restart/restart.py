@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
     from tidemark.engine.base.options import Options
     from tidemark.engine.files.protocol import Files
-    from tidemark.recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint, Progress
+    from tidemark.recovery.local_checkpoint.writer import LcpReport, LocalCheckpoint
     from tidemark.recovery.node_restart.joiner import Link
     from tidemark.recovery.node_restart.messages import Progress as Counters
     from tidemark.recovery.node_restart.messages import Welcome
@@ -74,7 +74,7 @@ def rejoin(
     return _run(Restart(files, options, clock, catch_up=join), join)
 
 
-def make_recoverable(lcp: LocalCheckpoint, progress: Progress | None = None) -> LcpReport:
+def make_recoverable(lcp: LocalCheckpoint) -> LcpReport:
     """Write the local checkpoint that makes the copied state this node's own. Durable on return: the rows of the
     checkpoint.
 
@@ -82,7 +82,7 @@ def make_recoverable(lcp: LocalCheckpoint, progress: Progress | None = None) -> 
     crash before the checkpoint is durable leaves the node as it was before it joined. Older checkpoints are removed: no
     log leads from them to the copied rows. Raises: StorageFull, StoreFailed.
     """
-    report = lcp.run(progress)
+    report = lcp.run()
     lcp.continue_from_newest()
     return report
 

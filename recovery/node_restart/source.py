@@ -22,22 +22,9 @@ from tidemark.engine.memory.arena_layout import F_PAGES
 from tidemark.engine.sealed.sealed_layout import FORMAT_VERSION
 from tidemark.engine.store.node_copy import ChangeScan, items_of
 from tidemark.engine.store.node_copy_layout import DELETED_WORDS, ROWID_END
+from tidemark.recovery.node_restart import messages as m
 from tidemark.recovery.node_restart.disk_slice import with_disk_parts
 from tidemark.recovery.node_restart.log_tail import DeleteTail, LogTail, is_full, why_incomplete
-from tidemark.recovery.node_restart.messages import (
-    DELETE_LOG,
-    REPLAY_LOG,
-    ROWID_SYNC,
-    Begin,
-    Deletes,
-    End,
-    GroupPart,
-    Progress,
-    Slice,
-    TablespaceShape,
-    Welcome,
-    size_words,
-)
 from tidemark.recovery.system_restart.replay import schema_changes
 
 if TYPE_CHECKING:
@@ -58,7 +45,7 @@ NEAR_BYTES = 1 << 20  # in a replay of the log, the stream takes over when less 
 
 def order_of(message: FromLive) -> tuple[int, int]:
     """Return the sort key of a message: the parts of a group come first, then slices and the end after that group."""
-    return (message.sequence, 0 if isinstance(message, GroupPart) else 1)
+    return (message.sequence, 0 if isinstance(message, m.GroupPart) else 1)
 
 
 def has_tablespaces(group: GroupRead) -> bool:
@@ -98,12 +85,12 @@ class Source:
         self._unanswered_words = 0
         self._has_ended = False
         self.wants_read = False  # `read` is to be called: a slice needs disk parts, or the log is to be read
-        self._read: Slice | None = None
-        self.progress = Progress(store.clock, store.clock.monotonic())
+        self._read: m.Slice | None = None
+        self.progress = m.Progress(store.clock, store.clock.monotonic())
 
-    def welcome(self) -> Welcome:
+    def welcome(self) -> m.Welcome:
         """Return what a joiner must know before it restarts."""
-        return Welcome(*self._identity, FORMAT_VERSION)
+        return m.Welcome(*self._identity, FORMAT_VERSION)
 
     def close(self) -> None:
         """Stop serving: the log may be cut."""
@@ -126,12 +113,14 @@ class Source:
     def begin(self, ready: Ready) -> list[FromLive]:
         """Admit the joiner, with the variant that it requests if possible, else ROWID_SYNC. Raises: StoreFailed."""
         self._through = ready.through
-        if ready.through and ready.variant == REPLAY_LOG:
+        if ready.through and ready.variant == m.REPLAY_LOG:
             self._tail = LogTail(self._store, self._files, self._identity[0])
             self._sought = ready
             self.wants_read = True
             return []
-        return self.begin_copy(ready.why, DELETE_LOG if ready.through and ready.variant == DELETE_LOG else ROWID_SYNC)
+        return self.begin_copy(
+            ready.why, m.DELETE_LOG if ready.through and ready.variant == m.DELETE_LOG else m.ROWID_SYNC
+        )
 
     def _begin_replay(self, ready: Ready, why: str) -> list[FromLive]:
         """Replay the log from the first group that the joiner lacks; copy rows instead if the log does not have it
@@ -142,22 +131,22 @@ class Source:
             self.close()
             return self.begin_copy(why)
         self._sent = ready.next_sequence - 1
-        self.progress.variant = REPLAY_LOG
-        return [Begin(REPLAY_LOG, "", self._sent)]
+        self.progress.variant = m.REPLAY_LOG
+        return [m.Begin(m.REPLAY_LOG, "", self._sent)]
 
-    def begin_copy(self, why: str, variant: str = ROWID_SYNC) -> list[FromLive]:
+    def begin_copy(self, why: str, variant: str = m.ROWID_SYNC) -> list[FromLive]:
         store = self._store
         with store.latch:
             store.epochs.settle()
             sequence = store.log.divide()
-            if variant == DELETE_LOG:
+            if variant == m.DELETE_LOG:
                 missing = why_incomplete(store.deletes, self._through)
                 if missing:
-                    variant, why = ROWID_SYNC, self._full(missing)
+                    variant, why = m.ROWID_SYNC, self._full(missing)
                 elif store.deletes is not None:
                     self._deletes = DeleteTail(store.deletes, self._through, store.epochs.current)
             space = store.space
-            message = Begin(
+            message = m.Begin(
                 variant,
                 why,
                 sequence,
@@ -207,21 +196,21 @@ class Source:
         for part in self._parts(group):
             insort_right(self._queue, part, key=order_of)
 
-    def _parts(self, group: GroupRead) -> Iterator[GroupPart]:
+    def _parts(self, group: GroupRead) -> Iterator[m.GroupPart]:
         what = referred(group)
         if what is not None:
             reader = SpoolReader(self._files, self._identity[0], what)
             reader.verify()
             for block in reader.blocks():
-                yield GroupPart(group.sequence, group.epoch, block.words, block.start, block.stop, False)
+                yield m.GroupPart(group.sequence, group.epoch, block.words, block.start, block.stop, False)
         # The records of a group that names files change nothing, but they are its last part.
         stop = GROUP_WORDS + group.records_words
         shapes = self._shapes() if has_tablespaces(group) else ()
-        yield GroupPart(group.sequence, group.epoch, group.words, GROUP_WORDS, stop, True, shapes)
+        yield m.GroupPart(group.sequence, group.epoch, group.words, GROUP_WORDS, stop, True, shapes)
 
-    def _shapes(self) -> tuple[TablespaceShape, ...]:
+    def _shapes(self) -> tuple[m.TablespaceShape, ...]:
         found = self._store.space.tablespaces()
-        return tuple(TablespaceShape(each.definition, tuple(file.extents for file in each.files)) for each in found)
+        return tuple(m.TablespaceShape(each.definition, tuple(file.extents for file in each.files)) for each in found)
 
     def released(self) -> Iterator[FromLive]:
         """Yield the messages that may go out now: groups one by one, each followed by the slices and the end that show
@@ -229,7 +218,7 @@ class Source:
         """
         while self._queue and not self.wants_read and self._read is None:
             message = self._queue[0]
-            if isinstance(message, GroupPart):
+            if isinstance(message, m.GroupPart):
                 if message.sequence != self._sent + 1:
                     return
                 if message.is_last:
@@ -298,11 +287,11 @@ class Source:
             self._deletes = self.to_copy = None
             self._queue.clear()
             return self.begin_copy(self._full("the delete log was cut before the joiner had read it"))
-        message = Deletes(self._deletes.epoch, self.registered, words)
+        message = m.Deletes(self._deletes.epoch, self.registered, words)
         if not self._deletes.left:
             self._deletes = None
         if words.size:
-            self._unanswered_words += size_words(message)
+            self._unanswered_words += m.size_words(message)
             self.progress.deletes += words.size // DELETED_WORDS
             self.progress.bytes += words.nbytes
             insort_right(self._queue, message, key=order_of)
@@ -316,7 +305,7 @@ class Source:
     def _pages(self, fragment: int) -> int:
         return self._store.arena.word(fragment, F_PAGES) if fragment else 0
 
-    def _next_slice(self) -> Slice | None:
+    def _next_slice(self) -> m.Slice | None:
         """Return the next slice of a table in memory; None if the fragment was dropped or needs `read` (disk
         columns).
         """
@@ -336,17 +325,17 @@ class Source:
             found = self._scan(place, fragment, since, sequence, store.epochs.current, self._slice_slots)
         return self._counted(found)
 
-    def _scan(self, place: FragmentPlace, fragment: int, since: int, sequence: int, epoch: int, slots: int) -> Slice:
+    def _scan(self, place: FragmentPlace, fragment: int, since: int, sequence: int, epoch: int, slots: int) -> m.Slice:
         """Return a slice that starts at the current position. The latch must be held."""
-        with_empty = self.progress.variant != DELETE_LOG  # the delete log has reported the empty slots
+        with_empty = self.progress.variant != m.DELETE_LOG  # the delete log has reported the empty slots
         found = self._changes.next(fragment, self._position, since, with_empty, slots)
         self.progress.slots += found.slots
         version = self._store.tables.by_id[place[0]].definition.version
-        return Slice(place, version, found.start, found.stop, epoch, sequence, found.words, found.rows)
+        return m.Slice(place, version, found.start, found.stop, epoch, sequence, found.words, found.rows)
 
-    def _counted(self, made: Slice) -> Slice:
+    def _counted(self, made: m.Slice) -> m.Slice:
         self._position = made.stop
-        self._unanswered_words += size_words(made)
+        self._unanswered_words += m.size_words(made)
         self.progress.rows += made.rows
         self.progress.bytes += made.words.nbytes
         pages = self._pages(self._fragment(made.place))
@@ -392,10 +381,10 @@ class Source:
             self._next_fragment()
         self.wants_read = False
 
-    def _read_slice(self, place: FragmentPlace, since: int, slots: int) -> Slice | None:
+    def _read_slice(self, place: FragmentPlace, since: int, slots: int) -> m.Slice | None:
         """Return a slice with disk parts; None if its fragment was dropped."""
         store = self._store
-        scanned: list[Slice] = []
+        scanned: list[m.Slice] = []
 
         def look(snapshot: Snapshot) -> None:
             fragment = self._fragment(place)
@@ -413,12 +402,12 @@ class Source:
         finally:
             snapshot.close()
         numbers = (made.version, made.start, made.stop, made.epoch, made.sequence)
-        return Slice(place, *numbers, words, made.rows)
+        return m.Slice(place, *numbers, words, made.rows)
 
-    def end_copy(self) -> End:
+    def end_copy(self) -> m.End:
         store = self._store
         with store.latch:
             epoch, _, sequence = store.epochs.close()
-            message = End(sequence - 1, epoch, store.epochs.current)
+            message = m.End(sequence - 1, epoch, store.epochs.current)
         self._has_ended = self.progress.is_done = True
         return message

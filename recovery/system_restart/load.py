@@ -25,21 +25,8 @@ from tidemark.engine.base.errors import (
     MemoryExhausted,
 )
 from tidemark.engine.base.options import format_size
-from tidemark.engine.memory.arena_layout import (
-    ENTRY_SHAPE_WORDS,
-    F_LCP_HAS_VAR,
-    F_POOL,
-    F_REPLAY_EPOCH,
-    S_POOL,
-    S_POOL_TOP,
-)
-from tidemark.engine.rows.lcp_layout import (
-    BLOCK_HEADER_WORDS,
-    COPIES_FRAGMENT,
-    COPIES_TABLE,
-    EXTENTS_FRAGMENT,
-    EXTENTS_TABLE,
-)
+from tidemark.engine.memory import arena_layout as a
+from tidemark.engine.rows import lcp_layout as e
 from tidemark.engine.schema.row_shape import compute_layout
 from tidemark.engine.store.fragment_load import CopiesLoad, EntryDoesNotFit, FragmentLoad, end_load
 from tidemark.engine.store.replay import PartsOutOfMemory
@@ -55,8 +42,8 @@ if TYPE_CHECKING:
     from tidemark.recovery.local_checkpoint.control import Control
 
 PARTS = 2
-COPIES = (COPIES_TABLE, COPIES_FRAGMENT)
-EXTENTS = (EXTENTS_TABLE, EXTENTS_FRAGMENT)
+COPIES = (e.COPIES_TABLE, e.COPIES_FRAGMENT)
+EXTENTS = (e.EXTENTS_TABLE, e.EXTENTS_FRAGMENT)
 Progress = Callable[[int, int, str], None]
 # A data file: (local checkpoint, table, fragment).
 Place = tuple[int, int, int]
@@ -140,14 +127,14 @@ class Loader:
     def adopt(self, table: Table) -> None:
         """Give each fragment of a table the pool of its thread."""
         for number, fragment in table.by_number.items():
-            pool = S_POOL_TOP if self.parts > 1 and number % self.parts == 1 else S_POOL
-            self._store.arena.set_word(fragment, F_POOL, pool)
+            pool = a.S_POOL_TOP if self.parts > 1 and number % self.parts == 1 else a.S_POOL
+            self._store.arena.set_word(fragment, a.F_POOL, pool)
 
     def release(self) -> None:
         """Join the pools again after load and replay."""
         for table in self._store.tables.by_name.values():
             for fragment in table.fragments:
-                self._store.arena.set_word(fragment, F_POOL, S_POOL)
+                self._store.arena.set_word(fragment, a.F_POOL, a.S_POOL)
         self._store.arena.join_pools()
 
     # --- which checkpoint ------------------------------------------------------------------------
@@ -204,7 +191,7 @@ class Loader:
         for place, held in self.chosen.items():
             fragment = self._store.tables.by_id[place[0]].by_number[place[1]]
             epoch = 0 if held is None else held.epoch
-            self._store.arena.set_word(fragment, F_REPLAY_EPOCH, epoch)
+            self._store.arena.set_word(fragment, a.F_REPLAY_EPOCH, epoch)
             end_load(self._store.mem, fragment, epoch)
 
     def _load_part(self, part: int, result: Loaded) -> None:
@@ -242,13 +229,13 @@ class Loader:
     def _load_data(self, fragment: int, control: Control, place: tuple[int, int]) -> Loaded:
         name = data_name(control.lcp_id, *place)
         definition = next(each for each in control.tables if each.table_id == place[0])
-        self._store.arena.set_word(fragment, F_LCP_HAS_VAR, int(compute_layout(definition).has_var))
+        self._store.arena.set_word(fragment, a.F_LCP_HAS_VAR, int(compute_layout(definition).has_var))
         self._store.tables.by_id[place[0]].reserve_index(fragment, control.fragments[place][0])
         load = FragmentLoad(self._store.mem, fragment)
         for block in read_blocks(self._files, name, self._identity, control.lcp_id, *place):
             before = load.rows
             with refused(name):
-                load.take(block.words, BLOCK_HEADER_WORDS, block.stop)
+                load.take(block.words, e.BLOCK_HEADER_WORDS, block.stop)
             self._advance(load.rows - before)
         with refused(name):
             load.finish()
@@ -268,7 +255,7 @@ class Loader:
         load = CopiesLoad(self._store.mem, *shapes_of(control.tables, target_of))
         for block in read_blocks(self._files, name, self._identity, control.lcp_id, *COPIES):
             with refused(name):
-                load.take(block.words, BLOCK_HEADER_WORDS, block.stop)
+                load.take(block.words, e.BLOCK_HEADER_WORDS, block.stop)
         check_counts(name, (load.entries, block.blocks, block.size_bytes), control.copies)
         return Loaded(load.rows, block.size_bytes)
 
@@ -280,13 +267,13 @@ def shapes_of(
     returns the target of the fragment's rows.
     """
     known = list(definitions)
-    shapes = np.zeros((max((each.table_id for each in known), default=0) + 1) * ENTRY_SHAPE_WORDS, dtype=np.int64)
+    shapes = np.zeros((max((each.table_id for each in known), default=0) + 1) * a.ENTRY_SHAPE_WORDS, dtype=np.int64)
     targets: list[int] = []
     for definition in known:
         layout = compute_layout(definition)
         count = definition.partition.next_number
-        at = definition.table_id * ENTRY_SHAPE_WORDS
-        shapes[at : at + ENTRY_SHAPE_WORDS] = (layout.fixed_words, int(layout.has_var), count, len(targets))
+        at = definition.table_id * a.ENTRY_SHAPE_WORDS
+        shapes[at : at + a.ENTRY_SHAPE_WORDS] = (layout.fixed_words, int(layout.has_var), count, len(targets))
         targets.extend(target_of(definition, number) for number in range(count))
     return shapes, np.array(targets, dtype=np.int64)
 

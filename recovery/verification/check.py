@@ -31,26 +31,9 @@ from tidemark.engine.log.spool_files import loads_in, spool_ids, spool_name
 from tidemark.engine.log.spool_reader import Referred, SpoolReader, referred
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import F_ROWS
-from tidemark.engine.rows.check_layout import (
-    FAULT_COUNT,
-    FAULT_EPOCH,
-    FAULT_INDEX,
-    FAULT_LOCK,
-    FAULT_PAGE,
-    FAULT_SEGMENT,
-    FAULT_STATE,
-    FAULT_VAR,
-)
+from tidemark.engine.rows import check_layout as w
+from tidemark.engine.rows import values_layout as v
 from tidemark.engine.rows.lcp_layout import BLOCK_HEADER_WORDS, COPIES_FRAGMENT, COPIES_TABLE
-from tidemark.engine.rows.values_layout import (
-    VALUE_LENGTHS,
-    VALUE_NULL,
-    VALUE_PADDING,
-    VALUE_PARTITION,
-    VALUE_RANGE,
-    VALUE_TEXT,
-    VALUE_UNDER_NULL,
-)
 from tidemark.engine.store.fragment_load import CopiesLoad
 from tidemark.engine.store.row_check import RowCheck
 from tidemark.engine.types.base import counted
@@ -91,22 +74,22 @@ VALUES_SHOWN = 10  # of each fragment, so that a table that is wrong as a whole 
 LCPS_KEPT = 2  # neither log nor pages need older ones
 
 VALUE_FAULTS = {
-    VALUE_LENGTHS: "has lengths that contradict each other",
-    VALUE_RANGE: "has a value that its type does not have",
-    VALUE_TEXT: "has bytes that are not UTF-8",
-    VALUE_UNDER_NULL: "has bytes under a NULL",
-    VALUE_NULL: "is NULL or missing, and may not be",
-    VALUE_PADDING: "has bytes where zeros must be",
+    v.VALUE_LENGTHS: "has lengths that contradict each other",
+    v.VALUE_RANGE: "has a value that its type does not have",
+    v.VALUE_TEXT: "has bytes that are not UTF-8",
+    v.VALUE_UNDER_NULL: "has bytes under a NULL",
+    v.VALUE_NULL: "is NULL or missing, and may not be",
+    v.VALUE_PADDING: "has bytes where zeros must be",
 }
 FAULTS = {
-    FAULT_PAGE: "its page belongs elsewhere or counts its rows wrong",
-    FAULT_STATE: "its header has no state a row can have",
-    FAULT_LOCK: "its lock refers to no operation on it",
-    FAULT_EPOCH: "its epoch is in the future",
-    FAULT_VAR: "its variable part is incomplete",
-    FAULT_INDEX: "the primary index does not refer to it, or refers to it twice",
-    FAULT_SEGMENT: "a segment of the primary index counts its entries wrong",
-    FAULT_COUNT: "the primary index does not have as many entries as there are rows",
+    w.FAULT_PAGE: "its page belongs elsewhere or counts its rows wrong",
+    w.FAULT_STATE: "its header has no state a row can have",
+    w.FAULT_LOCK: "its lock refers to no operation on it",
+    w.FAULT_EPOCH: "its epoch is in the future",
+    w.FAULT_VAR: "its variable part is incomplete",
+    w.FAULT_INDEX: "the primary index does not refer to it, or refers to it twice",
+    w.FAULT_SEGMENT: "a segment of the primary index counts its entries wrong",
+    w.FAULT_COUNT: "the primary index does not have as many entries as there are rows",
 }
 
 
@@ -355,7 +338,7 @@ def _said(table: Table, found: ValueFault) -> str:
     key = "" if found.key is None else f" with key {table.format_key(found.key)}"
     if found.fault == CHECK_BROKEN:
         return f"row {found.rowid}{key} breaks check {found.check}"
-    if found.fault == VALUE_PARTITION:
+    if found.fault == v.VALUE_PARTITION:
         return f"row {found.rowid}{key} belongs to another partition"
     if found.column is None:
         return f"row {found.rowid}{key} {VALUE_FAULTS[found.fault]}"

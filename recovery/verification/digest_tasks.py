@@ -159,13 +159,11 @@ class TaskReader(RangeReader):
             raise LcpDamaged(f"tasks of fragments {sorted(left)} of {self._table.name} gave no report; run them again")
 
     def sum(self, ranges: Ranges, by: str, is_all: bool) -> None:
-        """As `RangeReader.sum`."""
         for report in self._reports(self._tasks(_SUM, ranges, by, is_all)):
             ranges.sums += np.frombuffer(report["sums"], dtype=np.int64)
             ranges.has_overflown |= report["has_overflown"]
 
     def collect(self, wanted: Ranges, by: str) -> Collected:
-        """As `RangeReader.collect`."""
         import pyarrow as pa
 
         found = Collected()

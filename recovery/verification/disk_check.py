@@ -12,35 +12,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import Damaged, FileTruncated, IoFailed, NoSuchTable
+from tidemark.engine.disk import matrix_layout as m
 from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, SLOT_BITS
 from tidemark.engine.disk.columns import COMMIT_PAGES
 from tidemark.engine.disk.data_file import file_name
 from tidemark.engine.disk.disk_layout import DP_LSN
 from tidemark.engine.disk.double_write import is_page
 from tidemark.engine.disk.matrix import SpaceFinding, check_space, extents_of
-from tidemark.engine.disk.matrix_layout import (
-    SPACE_CLASSES,
-    SPACE_EXTENT,
-    SPACE_FREE,
-    SPACE_LINKS,
-    SPACE_OPEN,
-    SPACE_OPEN_LINKS,
-    SPACE_POSITION,
-    SPACE_WORDS,
-)
 from tidemark.engine.memory.arena_layout import F_DISK_EXTENT_COUNT
 from tidemark.engine.types.base import counted
+from tidemark.recovery.verification import disk_rows_check_layout as w
 from tidemark.recovery.verification.disk_rows_check import DiskWalk
-from tidemark.recovery.verification.disk_rows_check_layout import (
-    DISK_CHAIN,
-    DISK_DIRECTORY,
-    DISK_FREE,
-    DISK_LENGTH,
-    DISK_LOST,
-    DISK_OWNER,
-    DISK_PLACE,
-    DISK_ROW,
-)
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -55,24 +37,24 @@ SETTLE_ATTEMPTS = 100
 PAUSE_SECONDS = 0.005
 
 FAULTS = {
-    DISK_PLACE: "another page is there",
-    DISK_OWNER: "it belongs to another table or fragment than its extent",
-    DISK_DIRECTORY: "header and slot directory disagree",
-    DISK_FREE: "its extent counts other free words than its header",
-    DISK_ROW: "a piece belongs to a row that does not refer to it",
-    DISK_LENGTH: "a piece is not as long as its disk part",
-    DISK_LOST: "it does not hold the row's piece",
-    DISK_CHAIN: "it does not hold the next chunk of the row's disk part",
+    w.DISK_PLACE: "another page is there",
+    w.DISK_OWNER: "it belongs to another table or fragment than its extent",
+    w.DISK_DIRECTORY: "header and slot directory disagree",
+    w.DISK_FREE: "its extent counts other free words than its header",
+    w.DISK_ROW: "a piece belongs to a row that does not refer to it",
+    w.DISK_LENGTH: "a piece is not as long as its disk part",
+    w.DISK_LOST: "it does not hold the row's piece",
+    w.DISK_CHAIN: "it does not hold the next chunk of the row's disk part",
 }
 SPACE_FAULTS = {
-    SPACE_CLASSES: "its extent counts its pages by class wrong",
-    SPACE_FREE: "its extent adds up its free words wrong",
-    SPACE_POSITION: "its extent is in the wrong list of the search matrix",
-    SPACE_LINKS: "the list of its extent in the search matrix is broken",
-    SPACE_OPEN: "it is open in the wrong list, or for nothing",
-    SPACE_OPEN_LINKS: "its list of open pages is broken",
-    SPACE_WORDS: "it has more or fewer free words than a page can have",
-    SPACE_EXTENT: "its extent is elsewhere, or belongs to another fragment",
+    m.SPACE_CLASSES: "its extent counts its pages by class wrong",
+    m.SPACE_FREE: "its extent adds up its free words wrong",
+    m.SPACE_POSITION: "its extent is in the wrong list of the search matrix",
+    m.SPACE_LINKS: "the list of its extent in the search matrix is broken",
+    m.SPACE_OPEN: "it is open in the wrong list, or for nothing",
+    m.SPACE_OPEN_LINKS: "its list of open pages is broken",
+    m.SPACE_WORDS: "it has more or fewer free words than a page can have",
+    m.SPACE_EXTENT: "its extent is elsewhere, or belongs to another fragment",
 }
 
 
@@ -138,7 +120,7 @@ class FragmentCheck:
             self._report.pages += 1
             found = self._walk.page(page)
             for fault, rowid in found.faults:
-                if fault == DISK_ROW and self._is_live and self._is_transient(page, rowid):
+                if fault == w.DISK_ROW and self._is_live and self._is_transient(page, rowid):
                     continue
                 self._page_problem(page, FAULTS[fault], f", row {rowid}" if rowid >= 0 else "")
             if found.chunks.size:
@@ -153,7 +135,7 @@ class FragmentCheck:
         for _ in range(FAULT_ATTEMPTS):
             if not self._has_settled():
                 return True
-            if (DISK_ROW, rowid) not in self._walk.page(page).faults:
+            if (w.DISK_ROW, rowid) not in self._walk.page(page).faults:
                 return True
         return False
 
@@ -210,7 +192,7 @@ class FragmentCheck:
 
     def _is_fault_again(self, rowid: int, fault: int) -> bool:
         """Whether a fault persists: with concurrent writers, a row may have got another disk part between two calls."""
-        for _ in range(FAULT_ATTEMPTS if self._is_live and fault == DISK_CHAIN else 0):
+        for _ in range(FAULT_ATTEMPTS if self._is_live and fault == w.DISK_CHAIN else 0):
             again = self._walk.row(rowid, self._load)
             if again is None or again.fault != fault:
                 return False

@@ -8,25 +8,9 @@ import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken
 from tidemark.engine.disk.cache_layout import TS_PAGE_WORDS
-from tidemark.engine.memory.arena_layout import (
-    F_PAGES,
-    F_SLOTS,
-    F_TABLESPACE,
-    OK,
-    ST_DROPPED,
-    ST_MORE,
-    ST_PAGE,
-    ST_SPACE,
-)
+from tidemark.engine.memory import arena_layout as a
+from tidemark.recovery.verification import disk_rows_check_layout as w
 from tidemark.recovery.verification.disk_rows_check_kernels import check_disk_page, check_disk_row, rows_not_marked
-from tidemark.recovery.verification.disk_rows_check_layout import (
-    CD_BUSY,
-    CD_CHAINS,
-    CD_CHUNKS,
-    CD_LSN,
-    CD_WHERE,
-    CD_WORDS,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -62,8 +46,8 @@ class DiskWalk:
     def __init__(self, arena: Arena, fragment: int) -> None:
         self._mem = arena.mem
         self._fragment = fragment
-        self.page_words = int(arena.mem[arena.word(fragment, F_TABLESPACE) + TS_PAGE_WORDS])
-        slots = arena.word(fragment, F_PAGES) * arena.word(fragment, F_SLOTS)
+        self.page_words = int(arena.mem[arena.word(fragment, a.F_TABLESPACE) + TS_PAGE_WORDS])
+        slots = arena.word(fragment, a.F_PAGES) * arena.word(fragment, a.F_SLOTS)
         self._marks = np.zeros(slots // 32 + 1, dtype=np.int64)
         self._chunks = np.zeros(4 * self.page_words, dtype=np.int64)
         self._chains = np.zeros(2 * self.page_words, dtype=np.int64)
@@ -72,23 +56,23 @@ class DiskWalk:
         """Verify a page, and each piece on it against its row. The caller holds the page; the verdict on a page that is
         not in the cache is empty.
         """
-        state = np.zeros(CD_WORDS, dtype=np.int64)
+        state = np.zeros(w.CD_WORDS, dtype=np.int64)
         faults: list[tuple[int, int]] = []
         rest = (number, self._marks, self._chunks, self._chains, state)
-        while (status := int(check_disk_page(self._mem, self._fragment, *rest))) > OK:
-            faults.append((status, int(state[CD_WHERE])))
-        if status not in (OK, ST_PAGE, ST_DROPPED):
+        while (status := int(check_disk_page(self._mem, self._fragment, *rest))) > a.OK:
+            faults.append((status, int(state[w.CD_WHERE])))
+        if status not in (a.OK, a.ST_PAGE, a.ST_DROPPED):
             raise InvariantBroken(f"page {number:#x} cannot be verified (status {status}); report this")
-        chunks = self._chunks[: int(state[CD_CHUNKS])].reshape(-1, 2).copy()
-        chained = self._chains[: int(state[CD_CHAINS])].tolist()
-        return PageVerdict(faults, chunks, chained, int(state[CD_LSN]), bool(state[CD_BUSY]))
+        chunks = self._chunks[: int(state[w.CD_CHUNKS])].reshape(-1, 2).copy()
+        chained = self._chains[: int(state[w.CD_CHAINS])].tolist()
+        return PageVerdict(faults, chunks, chained, int(state[w.CD_LSN]), bool(state[w.CD_BUSY]))
 
     def unmarked(self) -> Iterator[list[int]]:
         """Yield, for each kernel call, a list of ROWIDs of committed rows that no page has marked; it may be empty."""
         state = np.zeros(3, dtype=np.int64)
         rowids = np.zeros(ROWIDS_PER_CALL, dtype=np.int64)
-        status = ST_MORE
-        while status in (ST_MORE, ST_SPACE):
+        status = a.ST_MORE
+        while status in (a.ST_MORE, a.ST_SPACE):
             state[1] = 0
             status = int(rows_not_marked(self._mem, self._fragment, SLOTS_PER_CALL, self._marks, rowids, state))
             yield rowids[: int(state[1])].tolist()
@@ -103,10 +87,10 @@ class DiskWalk:
         while True:
             status = int(check_disk_row(self._mem, self._fragment, rowid, chunks, state))
             page = int(state[4])
-            if status == ST_PAGE:
+            if status == a.ST_PAGE:
                 if not load(page):
                     return None
-            elif status == ST_SPACE:
+            elif status == a.ST_SPACE:
                 chunks = np.zeros(int(state[5]), dtype=np.int64)
             else:
-                return RowVerdict(max(status, OK), status == ST_MORE, page, chunks[: int(state[3])])
+                return RowVerdict(max(status, a.OK), status == a.ST_MORE, page, chunks[: int(state[3])])

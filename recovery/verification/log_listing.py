@@ -37,15 +37,7 @@ from tidemark.engine.log.reader import GroupRead, LogReader
 from tidemark.engine.log.spool_files import FOLDER as SPOOL_FOLDER
 from tidemark.engine.log.spool_reader import SpoolReader, referred
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
-from tidemark.engine.rows.lcp_layout import (
-    BLOCK_HEADER_WORDS,
-    COPIES_FRAGMENT,
-    COPIES_TABLE,
-    ENTRY_AUTHOR_MASK,
-    LCP_BLOCK,
-    entry_fragment,
-    entry_table,
-)
+from tidemark.engine.rows import lcp_layout as e
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.sealed.sealed_layout import header_of
 from tidemark.recovery.local_checkpoint.control import (
@@ -68,6 +60,17 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 ATTEMPTS = 5
+# The kinds of files by folder; of two, the first ends in `.data`.
+KINDS = (
+    (REDO_FOLDER, ("redo",)),
+    (UNDO_FOLDER, ("undo",)),
+    (LCP_FOLDER, ("local checkpoint data", "local checkpoint control")),
+    ("catalog", ("catalog",)),
+    (SPACE_FOLDER, ("data files",)),
+    (SPOOL_FOLDER, ("spool files",)),
+    (LOAD_FOLDER, ("load files",)),
+    ("", ("other",)),
+)
 
 
 class StoreListing:
@@ -159,34 +162,12 @@ class StoreListing:
 
     def sizes_bytes(self) -> dict[str, int]:
         """Return bytes by kind of file; a file that vanishes meanwhile counts as 0."""
-        sizes = {
-            "redo": 0,
-            "undo": 0,
-            "local checkpoint data": 0,
-            "local checkpoint control": 0,
-            "catalog": 0,
-            "data files": 0,
-            "spool files": 0,
-            "load files": 0,
-            "other": 0,
-        }
-        for folder, kind in (
-            ("", "other"),
-            (REDO_FOLDER, "redo"),
-            (UNDO_FOLDER, "undo"),
-            (LCP_FOLDER, ""),
-            ("catalog", "catalog"),
-            (SPACE_FOLDER, "data files"),
-            (SPOOL_FOLDER, "spool files"),
-            (LOAD_FOLDER, "load files"),
-        ):
+        sizes = dict.fromkeys([kind for _, kinds in KINDS for kind in kinds], 0)
+        for folder, kinds in KINDS:
             for name in self._files.list(folder) if not folder or self._files.exists(folder) else ():
-                path = f"{folder}/{name}" if folder else name
-                if not folder and (name in FOLDERS or name == "catalog"):
-                    continue
-                of_lcp = "data" if name.endswith(".data") else "control"
-                target = kind or f"local checkpoint {of_lcp}"
-                sizes["catalog" if name == "catalog.seal" else target] += self._size_of(path)
+                if folder or (name not in FOLDERS and name != "catalog"):
+                    kind = kinds[0] if name.endswith(".data") else "catalog" if name == "catalog.seal" else kinds[-1]
+                    sizes[kind] += self._size_of(f"{folder}/{name}" if folder else name)
         return sizes
 
     def _size_of(self, path: str) -> int:
@@ -328,7 +309,7 @@ class StoreListing:
             for (table_id, fragment), sizes in sorted(control.fragments.items()):
                 name = data_name(lcp_id, table_id, fragment)
                 yield from self._data_file(control, name, (table_id, fragment), sizes, dictionary)
-            copies = (COPIES_TABLE, COPIES_FRAGMENT)
+            copies = (e.COPIES_TABLE, e.COPIES_FRAGMENT)
             yield from self._data_file(control, copies_name(lcp_id), copies, control.copies, dictionary)
 
     def _data_file(
@@ -339,14 +320,14 @@ class StoreListing:
         sizes: tuple[int, int, int],
         dictionary: Dictionary,
     ) -> Iterator[Entry]:
-        is_copies = place[0] == COPIES_TABLE
+        is_copies = place[0] == e.COPIES_TABLE
         table = {} if is_copies else {"table": dictionary.name(place[0]), "fragment": place[1]}
         entries, blocks, size_bytes = sizes
         kind = "copies file" if is_copies else "data file"
         yield {"kind": kind, "file": name, **table, "entries": entries, "blocks": blocks, "bytes": size_bytes}
         try:
             for block in read_blocks(self._files, name, self.sysfile.store, control.lcp_id, *place):
-                header = header_of(block.words, LCP_BLOCK)
+                header = header_of(block.words, e.LCP_BLOCK)
                 yield {
                     "kind": "block",
                     "file": name,
@@ -379,12 +360,12 @@ def _control_entry(control: Control) -> Entry:
 
 
 def _rows(name: str, words: Words, stop: int, dictionary: Dictionary, kind: str) -> Iterator[dict[str, Any]]:
-    at = BLOCK_HEADER_WORDS
+    at = e.BLOCK_HEADER_WORDS
     while at < stop:
         if at + ENTRY_WORDS > stop:
             raise LcpDamaged(f"{name} has an impossible row at word {at} of a block", file=name)
         place = int(words[at + 2])
-        row_format = dictionary.get(entry_table(place))
+        row_format = dictionary.get(e.entry_table(place))
         size = -1 if row_format is None else image_size(row_format, words, at + ENTRY_WORDS, stop, has_disk=False)
         if row_format is None or size < 0:
             raise LcpDamaged(f"{name} has an impossible row at word {at} of a block", file=name)
@@ -392,10 +373,10 @@ def _rows(name: str, words: Words, stop: int, dictionary: Dictionary, kind: str)
         yield {
             "kind": kind,
             "table": row_format.definition.name,
-            "fragment": entry_fragment(place),
+            "fragment": e.entry_fragment(place),
             "rowid": int(words[at]),
             "epoch": int(words[at + 1]),
-            "author": place & ENTRY_AUTHOR_MASK,
+            "author": place & e.ENTRY_AUTHOR_MASK,
             "key": key_of(row_format, values),
             "values": values,
         }

@@ -10,15 +10,8 @@ from tidemark.engine.base.column_buffers import NO_WORDS
 from tidemark.engine.base.errors import InvariantBroken, TransactionTooLarge
 from tidemark.engine.rows.columnar import EncodedKeys
 from tidemark.engine.types.base import counted
+from tidemark.replication.applier import key_sets_layout as w
 from tidemark.replication.applier.key_sets_kernels import add_keys, find_keys, rehash_keys
-from tidemark.replication.applier.key_sets_layout import (
-    KEY_SET_BROKEN,
-    KEY_SET_STATE_WORDS,
-    KS_HEAD_WORDS,
-    KS_KEYS,
-    KS_SEED,
-    KS_WORDS,
-)
 from tidemark.replication.conflict.tracker import SLOTS_MIN, longest_run, slots_for
 
 if TYPE_CHECKING:
@@ -50,13 +43,13 @@ class KeySet:
         self._limit = memory_limit_bytes
         self._slots: Words = np.zeros(SLOTS_MIN, dtype=np.int64)
         self._data: Words = np.zeros(SLOTS_MIN, dtype=np.int64)
-        self._state: Words = np.zeros(KEY_SET_STATE_WORDS, dtype=np.int64)
-        self._state[KS_SEED] = seed
+        self._state: Words = np.zeros(w.KEY_SET_STATE_WORDS, dtype=np.int64)
+        self._state[w.KS_SEED] = seed
 
     @property
     def count(self) -> int:
         """The number of keys."""
-        return int(self._state[KS_KEYS])
+        return int(self._state[w.KS_KEYS])
 
     @property
     def longest_probe(self) -> int:
@@ -66,11 +59,11 @@ class KeySet:
     def clear(self) -> None:
         """Remove all keys."""
         if self.count:
-            self._state[[KS_KEYS, KS_WORDS]] = 0
+            self._state[[w.KS_KEYS, w.KS_WORDS]] = 0
             self._slots[:] = 0
 
     def _reserve(self, rows: int, words: int) -> None:
-        needed = int(self._state[KS_WORDS]) + words + rows * KS_HEAD_WORDS
+        needed = int(self._state[w.KS_WORDS]) + words + rows * w.KS_HEAD_WORDS
         size = self._data.size if needed <= self._data.size else max(needed, 2 * self._data.size)
         slots = max(self._slots.size, slots_for(self.count + rows))
         if 8 * (size + slots) > self._limit:
@@ -111,6 +104,6 @@ class KeySet:
 
 
 def _checked(status: int) -> int:
-    if status == KEY_SET_BROKEN:
+    if status == w.KEY_SET_BROKEN:
         raise InvariantBroken("keys given to a set are outside their data; report this")
     return status

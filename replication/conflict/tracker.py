@@ -12,28 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tidemark.engine.base.errors import InvariantBroken, PeerError, TransactionTooLarge
+from tidemark.replication.conflict import dependencies_layout as w
 from tidemark.replication.conflict.dependencies_kernels import (
     mark_transactions,
     read_marks,
     rehash_dependencies,
     track_keys,
-)
-from tidemark.replication.conflict.dependencies_layout import (
-    D_EDGES,
-    D_KEY_WORDS,
-    D_KEYS,
-    D_MARKED,
-    D_MAY_REPEAT,
-    D_PART,
-    D_PARTS,
-    D_SEED,
-    D_TRANSACTIONS,
-    DEPENDENCY_BROKEN,
-    DEPENDENCY_REPEATED,
-    DEPENDENCY_STATE_WORDS,
-    EDGE_WORDS,
-    K_DATA,
-    TRANSACTION_WORDS,
 )
 
 if TYPE_CHECKING:
@@ -92,8 +76,8 @@ class DependencyTracker:
         self._parts_max = parts_max
         self._left: list[tuple[int, int]] = []
         self._half = memory_limit_bytes // 2
-        self._state: Words = np.zeros(DEPENDENCY_STATE_WORDS, dtype=np.int64)
-        self._state[D_SEED] = seed
+        self._state: Words = np.zeros(w.DEPENDENCY_STATE_WORDS, dtype=np.int64)
+        self._state[w.D_SEED] = seed
         self._names: Words = np.zeros(SLOTS_MIN, dtype=np.int64)
         self._slots: Words = np.zeros(SLOTS_MIN, dtype=np.int64)
         self._transactions: Words = np.zeros(0, dtype=np.int64)
@@ -105,22 +89,22 @@ class DependencyTracker:
     @property
     def transactions(self) -> int:
         """The number of transactions seen."""
-        return int(self._state[D_TRANSACTIONS])
+        return int(self._state[w.D_TRANSACTIONS])
 
     @property
     def marked(self) -> int:
         """The number of transactions marked."""
-        return int(self._state[D_MARKED])
+        return int(self._state[w.D_MARKED])
 
     @property
     def keys(self) -> int:
         """The number of distinct keys seen."""
-        return self._keys_before + int(self._state[D_KEYS])
+        return self._keys_before + int(self._state[w.D_KEYS])
 
     @property
     def edges(self) -> int:
         """The number of dependencies stored; one that is found several times in a row is stored once."""
-        return int(self._state[D_EDGES])
+        return int(self._state[w.D_EDGES])
 
     @property
     def memory_bytes(self) -> int:
@@ -138,14 +122,14 @@ class DependencyTracker:
         if not self._left:
             return False
         self._keys_before = self.keys
-        self._state[[D_PART, D_PARTS]] = self._left.pop()
-        self._state[[D_KEYS, D_KEY_WORDS]] = 0
+        self._state[[w.D_PART, w.D_PARTS]] = self._left.pop()
+        self._state[[w.D_KEYS, w.D_KEY_WORDS]] = 0
         self._slots[:] = 0
         return True
 
     def _split(self) -> None:
         """Leave out half of the keys of this part."""
-        part, parts = int(self._state[D_PART]), max(1, int(self._state[D_PARTS]))
+        part, parts = int(self._state[w.D_PART]), max(1, int(self._state[w.D_PARTS]))
         if 2 * parts > self._parts_max:
             raise TransactionTooLarge(
                 f"keys of an epoch transaction exceed the {self._half} bytes they may take while dependencies are"
@@ -153,7 +137,7 @@ class DependencyTracker:
                 keys=self.keys,
             )
         self._left.append((part + parts, 2 * parts))
-        self._state[D_PARTS] = 2 * parts
+        self._state[w.D_PARTS] = 2 * parts
         self._rehash(self._names.size, self._slots.size)
 
     def _reserve_graph(self, writes: int) -> None:
@@ -161,9 +145,9 @@ class DependencyTracker:
         transactions = self.transactions + writes
         names = max(slots_for(transactions), self._names.size)
         sizes = [
-            _grown_size(self._transactions, transactions * TRANSACTION_WORDS),
+            _grown_size(self._transactions, transactions * w.TRANSACTION_WORDS),
             _grown_size(self._stack, transactions),
-            _grown_size(self._edges, (self.edges + writes) * EDGE_WORDS),
+            _grown_size(self._edges, (self.edges + writes) * w.EDGE_WORDS),
         ]
         if (names + sum(sizes)) * WORD_BYTES > self._half:
             raise TransactionTooLarge(
@@ -181,8 +165,8 @@ class DependencyTracker:
     def _reserve_keys(self, writes: int, key_words: int) -> None:
         """Reserve room for `writes` more keys."""
         while True:
-            slots = max(slots_for(int(self._state[D_KEYS]) + writes), self._slots.size)
-            size = _grown_size(self._keys, int(self._state[D_KEY_WORDS]) + writes * K_DATA + key_words)
+            slots = max(slots_for(int(self._state[w.D_KEYS]) + writes), self._slots.size)
+            size = _grown_size(self._keys, int(self._state[w.D_KEY_WORDS]) + writes * w.K_DATA + key_words)
             if (slots + size) * WORD_BYTES <= self._half:
                 break
             self._split()
@@ -202,7 +186,7 @@ class DependencyTracker:
         row once for each of them. Raises: PeerError if any other transaction writes a key twice, since an epoch has one
         change per row and transaction; TransactionTooLarge past the memory limit. The tracker is unusable afterwards.
         """
-        self._state[D_MAY_REPEAT] = is_passed_on
+        self._state[w.D_MAY_REPEAT] = is_passed_on
         start = 0
         while start < len(ids):
             stop = min(start + TRACKED_ROWS, len(ids))
@@ -229,10 +213,10 @@ class DependencyTracker:
             self._state,
             self._stack,
         )
-        if taken == DEPENDENCY_BROKEN:
+        if taken == w.DEPENDENCY_BROKEN:
             raise InvariantBroken("keys given to the dependency tracker are outside their data; report this")
         if taken < 0:
-            row = start + DEPENDENCY_REPEATED - taken
+            row = start + w.DEPENDENCY_REPEATED - taken
             raise PeerError(
                 f"transaction {int(ids[row]):#x} changes a row of table {int(tables[row])} twice in one epoch; the"
                 " applier stops, the source's binlog is wrong",

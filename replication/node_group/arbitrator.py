@@ -10,19 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tidemark.replication.node_group.messages import (
-    Accept,
-    Action,
-    Event,
-    Ping,
-    Pong,
-    Prepare,
-    Received,
-    Refused,
-    Send,
-    ViewIs,
-    Written,
-)
+from tidemark.replication.node_group import messages as m
 from tidemark.replication.node_group.view import ARBITRATOR, Record, View
 from tidemark.replication.node_group.votes import Journal, Voter
 
@@ -46,7 +34,7 @@ class Arbitrator:
         """The record in memory; a write may be under way."""
         return None if self._voter is None else self._voter.journal.record
 
-    def begin(self, view: View, now: float) -> list[Action]:
+    def begin(self, view: View, now: float) -> list[m.Action]:
         """Begin with this view, on an operator's order; return the write that makes the record durable.
 
         An arbitrator that has a record keeps it, and returns nothing.
@@ -57,43 +45,43 @@ class Arbitrator:
         self._voter = Voter(journal)
         return journal.change(now)
 
-    def step(self, event: Event, now: float) -> list[Action]:
+    def step(self, event: m.Event, now: float) -> list[m.Action]:
         """Take an event; return the actions."""
-        if isinstance(event, Written):
+        if isinstance(event, m.Written):
             return [] if self._voter is None else self._voter.journal.written(event.version, now)
-        if not isinstance(event, Received):
+        if not isinstance(event, m.Received):
             return []
         if event.store != self._store:
-            return [Send(event.sender, Refused("this arbitrator belongs to another store"))]
+            return [m.Send(event.sender, m.Refused("this arbitrator belongs to another store"))]
         if self._voter is None:
-            return [Send(event.sender, Refused(NO_RECORD))]
+            return [m.Send(event.sender, m.Refused(NO_RECORD))]
         return self._receive(self._voter, event, now)
 
-    def _receive(self, voter: Voter, event: Received, now: float) -> list[Action]:
+    def _receive(self, voter: Voter, event: m.Received, now: float) -> list[m.Action]:
         sender, message, view = event.sender, event.message, voter.journal.record.view
-        if isinstance(message, Ping):
-            return [Send(sender, Pong(view.number, message.serial, False, 0))]
-        if isinstance(message, ViewIs):
+        if isinstance(message, m.Ping):
+            return [m.Send(sender, m.Pong(view.number, message.serial, False, 0))]
+        if isinstance(message, m.ViewIs):
             return voter.adopt(message.view, now) if message.view.number > view.number else []
-        if isinstance(message, Prepare):
+        if isinstance(message, m.Prepare):
             return self._vote(voter, sender, message.base, now, lambda: voter.promise(sender, message, 0, now, ""))
-        if isinstance(message, Accept):
+        if isinstance(message, m.Accept):
             if message.view.number != message.base.number + 1:
-                return [Send(sender, Refused("views follow each other by one"))]
+                return [m.Send(sender, m.Refused("views follow each other by one"))]
             return self._vote(voter, sender, message.base, now, lambda: voter.accept(sender, message, now))
         return []
 
     def _vote(
-        self, voter: Voter, sender: int, base: View, now: float, vote: Callable[[], list[Action]]
-    ) -> list[Action]:
+        self, voter: Voter, sender: int, base: View, now: float, vote: Callable[[], list[m.Action]]
+    ) -> list[m.Action]:
         """Vote for a successor of `base`, if it is the newest view, for a candidate that is one of its members."""
         view = voter.journal.record.view
         if base.number < view.number:
-            return voter.journal.defer(Send(sender, ViewIs(view)))
+            return voter.journal.defer(m.Send(sender, m.ViewIs(view)))
         if base.number == view.number and base != view:
-            return [Send(sender, Refused(f"two views have number {base.number}; compare the members' files"))]
+            return [m.Send(sender, m.Refused(f"two views have number {base.number}; compare the members' files"))]
         if base.members and sender not in base.numbers:
-            return [Send(sender, Refused(f"only members of view {base.number} ask for its successor"))]
+            return [m.Send(sender, m.Refused(f"only members of view {base.number} ask for its successor"))]
         if ARBITRATOR not in base.voters:
             return []
         # The arbitrator hears nothing of views that have no vote for it; `base` tells it of them.

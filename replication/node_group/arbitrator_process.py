@@ -16,21 +16,11 @@ from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import Error, ForeignFile, Rejected
 from tidemark.engine.files.protocol import Files
 from tidemark.recovery.system_restart.sysfile import NAMES as SYSFILE_NAMES
+from tidemark.replication.node_group import messages as m
 from tidemark.replication.node_group.arbitrator import Arbitrator
 from tidemark.replication.node_group.carrier import Address, Carrier, Secrets
 from tidemark.replication.node_group.configuration import GroupConfiguration
 from tidemark.replication.node_group.conversation import Conversation
-from tidemark.replication.node_group.messages import (
-    Action,
-    Ping,
-    Prepare,
-    Received,
-    Refused,
-    Send,
-    ViewIs,
-    Write,
-    Written,
-)
 from tidemark.replication.node_group.party import NodeParty
 from tidemark.replication.node_group.view import ARBITRATOR, View
 from tidemark.replication.node_group.view_file import ViewFile, read_record
@@ -83,7 +73,7 @@ class ArbitratorProcess:
         self._machine, self._file = self._opened()
         record = None if self._machine is None else self._machine.record
         self._store = NO_STORE if record is None else record.store
-        self._events: queue.Queue[Received | None] = queue.Queue(EVENTS_MAX)
+        self._events: queue.Queue[m.Received | None] = queue.Queue(EVENTS_MAX)
         self._ask_at = 0.0
         self._is_closed = False
         self._ended = threading.Event()
@@ -162,7 +152,7 @@ class ArbitratorProcess:
     # --- messages -------------------------------------------------------------------------------------
     def _received(self, node: int, store: bytes, message: Any) -> None:
         try:
-            self._events.put_nowait(Received(node, store, message))
+            self._events.put_nowait(m.Received(node, store, message))
         except queue.Full:
             _log.warning("the arbitrator lags; a message of node %d is dropped", node)
 
@@ -184,29 +174,29 @@ class ArbitratorProcess:
         finally:
             self._ended.set()
 
-    def _next(self) -> Received | None:
+    def _next(self) -> m.Received | None:
         if self._machine is not None or self._living is None:
             return self._events.get()
         now = self._clock.monotonic()
         if now >= self._ask_at:
             self._ask_at = now + ASK_SECONDS
             # A node sends its view to a peer whose view is older.
-            self._carrier.send(self._living, Ping(0, 0, False, False, False))
+            self._carrier.send(self._living, m.Ping(0, 0, False, False, False))
         try:
             return self._events.get(timeout=ASK_SECONDS)
         except queue.Empty:
             return None
 
-    def _step(self, event: Received) -> list[Action]:
+    def _step(self, event: m.Received) -> list[m.Action]:
         if self._machine is not None:
             return self._machine.step(event, self._clock.monotonic())
         view = self._begins_with(event)
         if view is None:
             if self._store == NO_STORE:
                 self._announce(event.store)  # nodes reject messages of another store, and so would miss the refusal
-            if self._is_new and isinstance(event.message, Prepare) and event.message.base.number == 0:
-                return [Send(event.sender, Refused(f"this arbitrator was given another group: {self._group}"))]
-            return [] if isinstance(event.message, Refused) else Arbitrator(event.store, None).step(event, 0.0)
+            if self._is_new and isinstance(event.message, m.Prepare) and event.message.base.number == 0:
+                return [m.Send(event.sender, m.Refused(f"this arbitrator was given another group: {self._group}"))]
+            return [] if isinstance(event.message, m.Refused) else Arbitrator(event.store, None).step(event, 0.0)
         machine = Arbitrator(event.store, None)
         self._file = ViewFile(self._files, event.store)
         self._machine = machine
@@ -215,14 +205,14 @@ class ArbitratorProcess:
         _log.info("the arbitrator begins with view %d, members %s", view.number, sorted(view.numbers))
         return machine.step(event, self._clock.monotonic())
 
-    def _begins_with(self, event: Received) -> View | None:
+    def _begins_with(self, event: m.Received) -> View | None:
         """Return the view with which an arbitrator without a record may begin; None if it must not."""
         message = event.message
         if event.store == NO_STORE:
             return None
-        if self._is_new and isinstance(message, Prepare) and message.base == self._group.first_view():
+        if self._is_new and isinstance(message, m.Prepare) and message.base == self._group.first_view():
             return message.base
-        if self._living == event.sender and isinstance(message, ViewIs) and event.sender in message.view.numbers:
+        if self._living == event.sender and isinstance(message, m.ViewIs) and event.sender in message.view.numbers:
             return message.view
         return None
 
@@ -231,14 +221,14 @@ class ArbitratorProcess:
             self._store = store
             self._carrier.become(store.hex(), self._clock.wall_us())
 
-    def _do(self, actions: list[Action]) -> None:
+    def _do(self, actions: list[m.Action]) -> None:
         """Execute actions; those that depend on a write follow it. Raises: the error of a write."""
         pending = deque(actions)
         while pending:
             action = pending.popleft()
-            if isinstance(action, Send):
+            if isinstance(action, m.Send):
                 self._carrier.send(action.to, action.message)
-            elif isinstance(action, Write):
+            elif isinstance(action, m.Write):
                 assert self._file is not None and self._machine is not None
                 self._file.write(action.record)
-                pending.extend(self._machine.step(Written(action.version), self._clock.monotonic()))
+                pending.extend(self._machine.step(m.Written(action.version), self._clock.monotonic()))

@@ -27,32 +27,8 @@ from tidemark.engine.base.errors import (
     StorageFull,
     StoreClosed,
 )
+from tidemark.replication.node_group import messages as m
 from tidemark.replication.node_group.copy_server import CopyServer
-from tidemark.replication.node_group.messages import (
-    Acknowledge,
-    Action,
-    AskJoin,
-    Conflict,
-    EpochIs,
-    EpochWanted,
-    Event,
-    Fail,
-    Gone,
-    Groups,
-    Leave,
-    Left,
-    LogGrew,
-    Lost,
-    Open,
-    ReadWaits,
-    Ready,
-    Received,
-    Send,
-    Shared,
-    Tick,
-    Write,
-    Written,
-)
 from tidemark.replication.node_group.store_thread import StoreThread
 from tidemark.replication.node_group.views import Node
 
@@ -105,7 +81,7 @@ class Life:
         assert view_file.record is not None
         self._clock = clock
         self._view_file = view_file
-        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[m.Event | None] = queue.SimpleQueue()
         self._mutex = threading.Lock()
         self._error: Error | None = None
         self._ending: Ending | None = None
@@ -115,7 +91,7 @@ class Life:
         self._stuck = stuck
         self._is_stuck_at = clock.monotonic() + STUCK_SECONDS
         self._joined_to, self._joined_at = 0, clock.monotonic()
-        self._kept_groups: deque[Received] = deque()  # groups after one whose files are being fetched
+        self._kept_groups: deque[m.Received] = deque()  # groups after one whose files are being fetched
         self._kept_through = 0  # the last of them
         self.thread = StoreThread(
             home,
@@ -132,11 +108,11 @@ class Life:
         self.carrier = carrier(self)
         self._announced_view = self.machine.view.number
         self._writer = threading.Thread(target=self._write_records, name="tidemark-node-votes", daemon=True)
-        self._records: queue.SimpleQueue[Write | None] = queue.SimpleQueue()
+        self._records: queue.SimpleQueue[m.Write | None] = queue.SimpleQueue()
 
     # --- events from other threads -------------------------------------------------------------------
-    def _post(self, event: Event) -> None:
-        if type(event) is LogGrew:
+    def _post(self, event: m.Event) -> None:
+        if type(event) is m.LogGrew:
             if self._has_log_grown:
                 return
             self._has_log_grown = True
@@ -144,24 +120,24 @@ class Life:
 
     def received(self, node: int, store: bytes, message: Any) -> None:
         """Handle a message from another node. Called by threads of the carrier."""
-        if isinstance(message, EpochIs):
+        if isinstance(message, m.EpochIs):
             view = self.machine.view
             if store == self._store_id() and (message.view, node) == (view.number, view.primary):
                 self.thread.epoch_opened(message.epoch, message.sequence)
-        elif isinstance(message, EpochWanted):
+        elif isinstance(message, m.EpochWanted):
             if self.is_leading:
                 self.thread.close_epoch()
         else:
-            self._events.put(Received(node, store, message))
+            self._events.put(m.Received(node, store, message))
 
     def gone(self, node: int) -> None:
         """Tell the machine that the process of a node is dead. Called by threads of the carrier."""
-        self._events.put(Gone(node))
+        self._events.put(m.Gone(node))
 
     def want_epoch(self) -> None:
         """Ask the primary to end its epoch, because a thread of this node waits for that."""
         view = self.machine.view
-        self.carrier.send(view.primary, EpochWanted(view.number))
+        self.carrier.send(view.primary, m.EpochWanted(view.number))
 
     def _failed(self, error: Error) -> None:
         self._error = self._error or error
@@ -220,7 +196,7 @@ class Life:
             node.store.resources.secure_reads(epoch)
             return
         sequence, on_disk = self.stream.visible, node.store.resources.waits_for_disk
-        wanted = ReadWaits(sequence, sequence if on_disk else 0)
+        wanted = m.ReadWaits(sequence, sequence if on_disk else 0)
         with self._mutex:
             is_held = self.machine.is_held(*wanted)
         if not is_held:
@@ -311,7 +287,7 @@ class Life:
 
     def leave(self) -> None:
         """Ask the group to continue without this node; `ended` is set after it has agreed."""
-        self._events.put(Leave())
+        self._events.put(m.Leave())
 
     def close_store(self) -> None:
         """Close the store while this life still acknowledges the groups that closing writes. A member writes what it
@@ -353,30 +329,30 @@ class Life:
             self._step(self._next_event())
             self._check_store()
 
-    def _next_event(self) -> Event | None:
+    def _next_event(self) -> m.Event | None:
         due_s = self.machine.due_at - self._clock.monotonic()
         try:
             return self._events.get(timeout=max(0.0, min(due_s, 1.0))) if due_s > 0 else self._events.get_nowait()
         except queue.Empty:
-            return Tick()
+            return m.Tick()
 
-    def _step(self, event: Event | None) -> None:
-        if type(event) is LogGrew:
+    def _step(self, event: m.Event | None) -> None:
+        if type(event) is m.LogGrew:
             self._has_log_grown = False
-        elif isinstance(event, Received) and isinstance(event.message, AskJoin):
+        elif isinstance(event, m.Received) and isinstance(event.message, m.AskJoin):
             self.keep_log(event.sender, event.message)
         machine = self.machine
-        actions: list[Action] = []
+        actions: list[m.Action] = []
         with self._mutex:
             now = self._clock.monotonic()
             if event is not None:
                 actions = machine.step(event, now)
-                if isinstance(event, Received) and isinstance(event.message, Groups):
+                if isinstance(event, m.Received) and isinstance(event.message, m.Groups):
                     self._keep_groups(event, event.message)
-            if now >= machine.due_at and type(event) is not Tick:
-                actions += machine.step(Tick(), now)
+            if now >= machine.due_at and type(event) is not m.Tick:
+                actions += machine.step(m.Tick(), now)
             if machine.is_joining and not machine.is_ready and machine.has_caught_up():
-                actions += machine.step(Ready(machine.view.number), now)
+                actions += machine.step(m.Ready(machine.view.number), now)
         self._do(actions)
         if machine.view.number != self._announced_view:
             self._announced_view = machine.view.number
@@ -389,7 +365,7 @@ class Life:
             self._report_epochs()
         self._check_view(now)
 
-    def _keep_groups(self, event: Received, message: Groups) -> None:
+    def _keep_groups(self, event: m.Received, message: m.Groups) -> None:
         """Keep groups that were not taken because files are being fetched."""
         last = message.first + len(message.groups) - 1
         if self.stream.fetched_sequence and last > max(self.stream.last, self._kept_through):
@@ -414,29 +390,29 @@ class Life:
             self._is_stuck_at = now + STUCK_SECONDS
             self._stuck()
 
-    def _do(self, actions: list[Action]) -> None:
+    def _do(self, actions: list[m.Action]) -> None:
         for action in actions:
-            if isinstance(action, Send):
+            if isinstance(action, m.Send):
                 self.carrier.send(action.to, action.message)
-            elif isinstance(action, Acknowledge):
+            elif isinstance(action, m.Acknowledge):
                 self.stream.acknowledge(action.sequence)
-            elif isinstance(action, Shared):
+            elif isinstance(action, m.Shared):
                 self.stream.shared(action.sequence)
-            elif isinstance(action, Write):
+            elif isinstance(action, m.Write):
                 self._records.put(action)
-            elif isinstance(action, Open):
+            elif isinstance(action, m.Open):
                 self.open_view(action.view)
-            elif isinstance(action, (Lost, Left)):
+            elif isinstance(action, (m.Lost, m.Left)):
                 _log.info("view %d is without this node", action.view.number)
                 if self.thread.disk_full:
                     _log.warning(
                         "%s: this node has left its group, which continues; it joins again when there is room",
                         self.thread.disk_full,
                     )
-                self._ending = Ending.LOST if isinstance(action, Lost) else Ending.LEFT
-            elif isinstance(action, Fail):
+                self._ending = Ending.LOST if isinstance(action, m.Lost) else Ending.LEFT
+            elif isinstance(action, m.Fail):
                 raise InvariantBroken(action.reason)
-            elif isinstance(action, Conflict):
+            elif isinstance(action, m.Conflict):
                 raise PeerRefused(action.reason)
 
     def open_view(self, view: View) -> None:
@@ -463,10 +439,10 @@ class Life:
             others = (view.numbers | self.machine.joiners.keys()) - {self.machine.number}
         for epoch, sequence in opened[-1:]:
             for node in others:
-                self.carrier.send(node, EpochIs(view.number, epoch, sequence))
+                self.carrier.send(node, m.EpochIs(view.number, epoch, sequence))
         self._do(actions)
 
-    def keep_log(self, sender: int, asked: AskJoin) -> None:
+    def keep_log(self, sender: int, asked: m.AskJoin) -> None:
         """Keep the log for a joining node, while it is heard from and there is room."""
         node = self._leading()
         if node is not None and asked.view == self.machine.view.number:
@@ -520,7 +496,7 @@ class Life:
             except Error as error:
                 self._failed(error)
                 return
-            self._events.put(Written(write.version))
+            self._events.put(m.Written(write.version))
 
     def forget_ready(self) -> None:
         """Record, after the end, that these rows do not qualify for the next view. X stays."""

@@ -10,48 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tidemark.replication.node_group import messages as m
 from tidemark.replication.node_group.election import Election
 from tidemark.replication.node_group.machine import UNHEARD, Joiner
-from tidemark.replication.node_group.messages import (
-    Accept,
-    Accepted,
-    Acknowledge,
-    Action,
-    Adopted,
-    Applied,
-    AskJoin,
-    Completed,
-    Conflict,
-    EpochClosed,
-    Event,
-    Fail,
-    Gone,
-    Groups,
-    Held,
-    HeldWanted,
-    Leave,
-    Left,
-    LogCut,
-    LogGrew,
-    Lost,
-    Open,
-    Opened,
-    Outbid,
-    Ping,
-    Pong,
-    Prepare,
-    Promise,
-    ReadWaits,
-    Ready,
-    Received,
-    Refused,
-    Send,
-    Shared,
-    Shut,
-    Tick,
-    ViewIs,
-    Written,
-)
 from tidemark.replication.node_group.primacy import Primacy
 from tidemark.replication.node_group.view import View, is_second, second_group
 
@@ -60,7 +21,7 @@ class Node(Election):
     """One process of a node."""
 
     # --- the step -------------------------------------------------------------------------------
-    def make_group(self, now: float) -> list[Action]:
+    def make_group(self, now: float) -> list[m.Action]:
         """Create view 1, with this node alone, if its record has no view. With an arbitrator only one node ever
         succeeds; without one the caller vouches that no other node does this.
         """
@@ -72,55 +33,53 @@ class Node(Election):
             return self._flow(self._start_election(now), now)
         return self._flow(self.learn(View(1, (self.own,), self.number), now), now)
 
-    def step(self, event: Event, now: float) -> list[Action]:
+    def step(self, event: m.Event, now: float) -> list[m.Action]:
         """Take an event; return the actions, to be done in this order."""
         self.now = now
-        if self.is_over or (isinstance(event, Received) and self.is_stalled(now)):
+        if self.is_over or (isinstance(event, m.Received) and self.is_stalled(now)):
             return []
         return self._flow(_EVENTS[type(event)](self, event, now), now)
 
-    def _flow(self, actions: list[Action], now: float) -> list[Action]:
+    def _flow(self, actions: list[m.Action], now: float) -> list[m.Action]:
         """Deliver messages to this node itself at once: it votes as every other voter does."""
-        found: list[Action] = []
+        found: list[m.Action] = []
         for each in actions:
-            if type(each) is Send and each.to == self.number:
+            if type(each) is m.Send and each.to == self.number:
                 found += self._flow(_MESSAGES[type(each.message)](self, self.number, each.message, now), now)
             else:
                 found.append(each)
         return found
 
     # --- local events ---------------------------------------------------------------------------
-    def _received(self, event: Received, now: float) -> list[Action]:
+    def _received(self, event: m.Received, now: float) -> list[m.Action]:
         told_view = self._told_view(event)
         if self._is_lone() and is_second(self.number, event.sender, told_view):
             self.is_over = True
-            return [Shut(), Conflict(second_group(event.sender, told_view))]
+            return [m.Shut(), m.Conflict(second_group(event.sender, told_view))]
         if event.store == self.journal.record.store:
             return _MESSAGES[type(event.message)](self, event.sender, event.message, now)
-        is_answer = isinstance(
-            event.message, Refused
-        )  # never answered: two such nodes would answer each other endlessly
-        refused = Refused("this node belongs to another store", self.view.number)
-        return [] if is_answer else [Send(event.sender, refused)]
+        if isinstance(event.message, m.Refused):
+            return []  # never answered: two such nodes would answer each other endlessly
+        return [m.Send(event.sender, m.Refused("this node belongs to another store", self.view.number))]
 
     def _is_lone(self) -> bool:
         """Whether this node has founded a group of several nodes, and has been alone in it since."""
         return self.view.number == 1 and self.view.numbers == {self.number} and bool(self._peers)
 
-    def _told_view(self, event: Received) -> int:
+    def _told_view(self, event: m.Received) -> int:
         """Return the number of the view in which the sender of a message shows to be a member of another group than the
         one that this node, which is alone, has founded; 0 if it shows none. In its own group, no view follows the first
         without this node's vote.
         """
         message = event.message
         if event.store != self.journal.record.store:
-            return message.view if isinstance(message, (Ping, Refused)) else 0
-        if isinstance(message, (Ping, Pong)):
-            is_member = message.view > 1 or (isinstance(message, Ping) and message.is_member)
+            return message.view if isinstance(message, (m.Ping, m.Refused)) else 0
+        if isinstance(message, (m.Ping, m.Pong)):
+            is_member = message.view > 1 or (isinstance(message, m.Ping) and message.is_member)
             return message.view if is_member else 0
-        return message.view.number if isinstance(message, ViewIs) and message.view != self.view else 0
+        return message.view.number if isinstance(message, m.ViewIs) and message.view != self.view else 0
 
-    def _tick(self, _event: Tick, now: float) -> list[Action]:
+    def _tick(self, _event: m.Tick, now: float) -> list[m.Action]:
         if now < self._beat_at:
             return [] if self.is_stalled(now) else self._watch(now)
         self._beat_at = now + self.times.heartbeat_ms / 1_000
@@ -128,7 +87,7 @@ class Node(Election):
             return []
         return self._begin_joining() + self._beat(now) + self._watch(now)
 
-    def _written(self, event: Written, now: float) -> list[Action]:
+    def _written(self, event: m.Written, now: float) -> list[m.Action]:
         actions = self.journal.written(event.version, now)
         if not self.journal.is_written:
             return actions
@@ -139,7 +98,7 @@ class Node(Election):
             actions += self.adopt(now)
         return actions + self._begin_joining()
 
-    def _log_grew(self, _event: LogGrew, now: float) -> list[Action]:
+    def _log_grew(self, _event: m.LogGrew, now: float) -> list[m.Action]:
         log = self.log
         if log.synced > self._synced_seen or log.synced >= log.due:
             self._log_owed_since = None
@@ -150,33 +109,33 @@ class Node(Election):
             return self._send_groups() + self._progress(now)
         return self._report_applied()
 
-    def _log_cut(self, _event: LogCut, now: float) -> list[Action]:
+    def _log_cut(self, _event: m.LogCut, now: float) -> list[m.Action]:
         self._cuts -= 1
         self._log_owed_since = None
         self._synced_seen = self.log.synced
         return self._begin_joining()
 
-    def _epoch_closed(self, event: EpochClosed, now: float) -> list[Action]:
+    def _epoch_closed(self, event: m.EpochClosed, now: float) -> list[m.Action]:
         self._closed.append((event.epoch, event.sequence))
         return self._progress(now)
 
-    def _gone(self, event: Gone, now: float) -> list[Action]:
+    def _gone(self, event: m.Gone, now: float) -> list[m.Action]:
         self.detector.gone(event.node)
         return self._watch(now)
 
-    def _ready(self, event: Ready, now: float) -> list[Action]:
+    def _ready(self, event: m.Ready, now: float) -> list[m.Action]:
         if not self.is_joining or self.is_ready or event.view != self.view.number:
             return []
         return self.journal.change(now, joins=self.view.number + 1)
 
-    def _read_waits(self, event: ReadWaits, now: float) -> list[Action]:
+    def _read_waits(self, event: m.ReadWaits, now: float) -> list[m.Action]:
         if self.is_held(*event) or self.primacy is not None:
             return []
         sequence, synced = max(event.sequence, self._wanted.sequence), max(event.synced, self._wanted.synced)
-        self._wanted = HeldWanted(self.view.number, sequence, synced)
+        self._wanted = m.HeldWanted(self.view.number, sequence, synced)
         return self._ask_held()
 
-    def _leave(self, _event: Leave, now: float) -> list[Action]:
+    def _leave(self, _event: m.Leave, now: float) -> list[m.Action]:
         if not self.is_member or len(self.view.members) == 1:
             self.refusal = "the last member of a group cannot leave it; close its store"
             return []
@@ -184,26 +143,26 @@ class Node(Election):
         return self._watch(now)
 
     # --- time -----------------------------------------------------------------------------------
-    def _beat(self, now: float) -> list[Action]:
+    def _beat(self, now: float) -> list[m.Action]:
         """Send heartbeats, and repeat every unanswered message."""
         self.serial += 1
         self.leases.asked(self.serial, now)
-        ping = Ping(self.view.number, self.serial, self.is_member, self.is_open, self.is_frozen, self.log.is_full)
+        ping = m.Ping(self.view.number, self.serial, self.is_member, self.is_open, self.is_frozen, self.log.is_full)
         is_whole = self.is_adopted and not self.is_frozen and not self._is_lone()
         others = self.view.numbers if is_whole else self.view.numbers | self._peers
-        actions: list[Action] = [Send(each, ping) for each in sorted(others - {self.number})]
+        actions: list[m.Action] = [m.Send(each, ping) for each in sorted(others - {self.number})]
         if self.candidacy is not None:
             actions += self.candidacy.ask(self.joining())
         if self.primacy is not None:
             return actions + self._send_lacking()
         if self.is_joining and self.journal.is_written and self.view.primary != self.number:
-            asked = AskJoin(self.view.number, self.own, self.log.synced, self.is_ready)
-            actions.append(Send(self.view.primary, asked))
+            asked = m.AskJoin(self.view.number, self.own, self.log.synced, self.is_ready)
+            actions.append(m.Send(self.view.primary, asked))
         if self.is_adopted and not self.is_frozen:
             actions += ([] if self.is_open else self._report_adopted(now)) + self._report_applied() + self._ask_held()
         return actions
 
-    def _watch(self, now: float) -> list[Action]:
+    def _watch(self, now: float) -> list[m.Action]:
         """Check whether the view can continue; if not, stand for its successor when it is this node's turn."""
         if self.candidacy is not None:
             return self._propose(now)
@@ -241,12 +200,12 @@ class Node(Election):
         return bool(self.joining())
 
     # --- views ----------------------------------------------------------------------------------
-    def learn(self, view: View, now: float) -> list[Action]:
+    def learn(self, view: View, now: float) -> list[m.Action]:
         """Take a view that was decided. Its record is written before this node does anything in the view."""
         prior, record = self.view, self.journal.record
         if view.number <= prior.number:
             is_same = view.number < prior.number or view == prior
-            return [] if is_same else [Fail(f"two views have number {view.number}; compare the members' files")]
+            return [] if is_same else [m.Fail(f"two views have number {view.number}; compare the members' files")]
         # If this node is no heir, the view may still contain its number, for a log that it has since lost or cut.
         is_heir = self.number in view.numbers and (
             (record.is_member and view.number == prior.number + 1)
@@ -256,7 +215,7 @@ class Node(Election):
         was_running = self.is_adopted
         self._prior, self._left_out = prior, prior.numbers - view.numbers
         self._was_open = (self.is_open and view.number == prior.number + 1) or not prior.members
-        actions: list[Action] = [Shut()] if self.is_open and not self.is_frozen else []
+        actions: list[m.Action] = [m.Shut()] if self.is_open and not self.is_frozen else []
         self.is_open = self.is_adopted = self.is_joining = False
         self.is_frozen = not is_heir
         self.candidacy, self.primacy = None, None
@@ -267,19 +226,19 @@ class Node(Election):
         self._lacking.clear()
         self.leases.end()
         self._decided_at, self._frozen_at, self._primary_last = now, now, UNHEARD
-        self._held, self._wanted = Held(0, 0, 0), HeldWanted(0, 0, 0)
+        self._held, self._wanted = m.Held(0, 0, 0), m.HeldWanted(0, 0, 0)
         self.detector.begin(view.numbers - {self.number}, now)
         actions += self.voter.adopt(view, now, is_member=is_heir, joins=0)
-        actions += self.journal.defer(*(Send(each, ViewIs(view)) for each in self._voters_to_inform(prior, view)))
+        actions += self.journal.defer(*(m.Send(each, m.ViewIs(view)) for each in self._voters_to_inform(prior, view)))
         if is_heir:
             self._is_leaving = False  # the view needs this node, because no other had answered; the caller asks again
         else:
             self._wants_cut = True
             if was_running:
-                self._ending = Left(view) if self._is_leaving else Lost(view)
+                self._ending = m.Left(view) if self._is_leaving else m.Lost(view)
         return actions
 
-    def adopt(self, now: float) -> list[Action]:
+    def adopt(self, now: float) -> list[m.Action]:
         """Act in the view, which is on disk."""
         self.is_adopted = True
         if not self.is_primary:
@@ -300,71 +259,71 @@ class Node(Election):
         """
         return self._was_open and len(self._prior.numbers - self.view.numbers) <= 1
 
-    def _report_adopted(self, now: float) -> list[Action]:
-        message = Adopted(self.view.number, self.log.last, self.log.epoch, self.leases.ages_ms(self._left_out, now))
-        return [Send(self.view.primary, message)]
+    def _report_adopted(self, now: float) -> list[m.Action]:
+        message = m.Adopted(self.view.number, self.log.last, self.log.epoch, self.leases.ages_ms(self._left_out, now))
+        return [m.Send(self.view.primary, message)]
 
-    def _progress(self, now: float) -> list[Action]:
+    def _progress(self, now: float) -> list[m.Action]:
         """At the primary: open the view, or acknowledge, as far as the members have progressed."""
         primacy = self.primacy
         if primacy is None or self.is_frozen:
             return []
-        actions: list[Action] = []
+        actions: list[m.Action] = []
         if not primacy.is_open:
             if now < primacy.settles_at or not primacy.is_equal(self.log):
                 return []
             primacy.is_open = self.is_open = True
-            actions = [Open(self.view), *(self._report_opened(each) for each in primacy.others)]
+            actions = [m.Open(self.view), *(self._report_opened(each) for each in primacy.others)]
         through = primacy.acknowledge(self.log)
         if through is not None:
-            actions.append(Acknowledge(through))
+            actions.append(m.Acknowledge(through))
         shared = primacy.share(self.log)
         if shared is not None:
-            actions.append(Shared(shared))
+            actions.append(m.Shared(shared))
         actions += primacy.answer_readers()
         complete = primacy.complete_epoch()
         if complete is not None and complete[0] > self.journal.record.epoch:
             actions += self.journal.change(now, epoch=complete[0], sequence=complete[1])
-            actions += [Send(each, Completed(self.view.number, *complete)) for each in primacy.others]
+            actions += [m.Send(each, m.Completed(self.view.number, *complete)) for each in primacy.others]
         return actions
 
-    def _report_opened(self, member: int) -> Action:
+    def _report_opened(self, member: int) -> m.Action:
         """Send `Opened`, with X: a node that joined with this view has all groups of X, but was not informed of it."""
         record = self.journal.record
-        return Send(member, Opened(self.view.number, record.epoch, record.sequence))
+        return m.Send(member, m.Opened(self.view.number, record.epoch, record.sequence))
 
     # --- groups ---------------------------------------------------------------------------------
-    def _send_groups(self) -> list[Action]:
+    def _send_groups(self) -> list[m.Action]:
         primacy = self.primacy
         if primacy is None or self.is_frozen:
             return []
         return primacy.send_new(self.log, self.joiners)
 
-    def _send_lacking(self) -> list[Action]:
+    def _send_lacking(self) -> list[m.Action]:
         """Send groups and `Opened` again to nodes that have made no progress since the last heartbeat."""
         primacy = self.primacy
         assert primacy is not None
         actions = primacy.send_again(self.log, {number: each.synced for number, each in self.joiners.items()})
         if self.is_frozen:
-            return [each for each in actions if isinstance(each, Send) and each.to in self.joiners]
+            return [each for each in actions if isinstance(each, m.Send) and each.to in self.joiners]
         if primacy.is_open:
             late = [node for node in primacy.others if node not in self._states or not self._states[node].is_open]
             actions += [self._report_opened(node) for node in late]
         return actions
 
-    def _report_applied(self) -> list[Action]:
+    def _report_applied(self) -> list[m.Action]:
         if not self.accepts_groups or self.primacy is not None or self.view.primary == self.number:
             return []
-        return [Send(self.view.primary, Applied(self.view.number, self.log.applied, self.log.synced))]
+        return [m.Send(self.view.primary, m.Applied(self.view.number, self.log.applied, self.log.synced))]
 
-    def _ask_held(self) -> list[Action]:
+    def _ask_held(self) -> list[m.Action]:
         """Ask the primary, if readers here wait for groups that some member may not have."""
         if not self.is_open or self.is_frozen or self.is_held(self._wanted.sequence, self._wanted.synced):
             return []
-        return [Send(self.view.primary, self._wanted)]
+        return [m.Send(self.view.primary, self._wanted)]
 
     # --- joining --------------------------------------------------------------------------------
-    def _begin_joining(self) -> list[Action]:
+    def _begin_joining(self) -> list[m.Action]:
         """Begin to join, if this node is outside the view: first roll back to X, unless it was ready, then take
         groups from there.
         """
@@ -380,7 +339,7 @@ class Node(Election):
         return []
 
     # --- messages -------------------------------------------------------------------------------
-    def _ping(self, sender: int, message: Ping, now: float) -> list[Action]:
+    def _ping(self, sender: int, message: m.Ping, now: float) -> list[m.Action]:
         view = self.view
         is_granted = False
         if message.view == view.number:
@@ -390,14 +349,14 @@ class Node(Election):
             is_granted = self.is_open and not self.is_frozen and sender in view.numbers
             if is_granted:
                 self.leases.agree(sender, now)
-        actions: list[Action] = [Send(sender, Pong(view.number, message.serial, is_granted, self.log.last))]
+        actions: list[m.Action] = [m.Send(sender, m.Pong(view.number, message.serial, is_granted, self.log.last))]
         if message.view < view.number:
-            actions += self.journal.defer(Send(sender, ViewIs(view)))
+            actions += self.journal.defer(m.Send(sender, m.ViewIs(view)))
         if message.is_frozen and self.is_member:
             actions += self._watch(now)
         return actions
 
-    def _pong(self, sender: int, message: Pong, now: float) -> list[Action]:
+    def _pong(self, sender: int, message: m.Pong, now: float) -> list[m.Action]:
         self.detector.heard(sender, now)
         if message.view != self.view.number:
             return []
@@ -407,10 +366,10 @@ class Node(Election):
             self._primary_last = message.last
         return []
 
-    def _view_is(self, _sender: int, message: ViewIs, now: float) -> list[Action]:
+    def _view_is(self, _sender: int, message: m.ViewIs, now: float) -> list[m.Action]:
         return self.learn(message.view, now)
 
-    def _adopted(self, sender: int, message: Adopted, now: float) -> list[Action]:
+    def _adopted(self, sender: int, message: m.Adopted, now: float) -> list[m.Action]:
         primacy, view = self.primacy, self.view
         if message.view != view.number or primacy is None or self.is_frozen or sender not in view.numbers:
             return []
@@ -424,7 +383,7 @@ class Node(Election):
             return [self._report_opened(sender)]
         return primacy.send_new(self.log, ()) + self._progress(now)
 
-    def _groups(self, sender: int, message: Groups, now: float) -> list[Action]:
+    def _groups(self, sender: int, message: m.Groups, now: float) -> list[m.Action]:
         if message.view != self.view.number or sender != self.view.primary or not self.accepts_groups:
             return []
         last = self.log.last
@@ -438,7 +397,7 @@ class Node(Election):
             self._log_owed_since = self.now
         return []
 
-    def _applied(self, sender: int, message: Applied, now: float) -> list[Action]:
+    def _applied(self, sender: int, message: m.Applied, now: float) -> list[m.Action]:
         if message.view != self.view.number or self.primacy is None:
             return []
         if sender in self.view.numbers:
@@ -449,20 +408,20 @@ class Node(Election):
             return self._watch(now)
         return []
 
-    def _opened(self, sender: int, message: Opened, now: float) -> list[Action]:
+    def _opened(self, sender: int, message: m.Opened, now: float) -> list[m.Action]:
         is_ours = message.view == self.view.number and sender == self.view.primary
         if not is_ours or not self.is_adopted or self.is_frozen or self.is_open:
             return []
         self.is_open = True
-        return [Open(self.view), *self._completed(sender, Completed(*message), now)]
+        return [m.Open(self.view), *self._completed(sender, m.Completed(*message), now)]
 
-    def _completed(self, sender: int, message: Completed, now: float) -> list[Action]:
+    def _completed(self, sender: int, message: m.Completed, now: float) -> list[m.Action]:
         is_ours = message.view == self.view.number and sender == self.view.primary
         if not is_ours or not self.is_open or self.is_frozen or message.epoch <= self.journal.record.epoch:
             return []
         return self.journal.change(now, epoch=message.epoch, sequence=message.sequence)
 
-    def _held_wanted(self, sender: int, message: HeldWanted, now: float) -> list[Action]:
+    def _held_wanted(self, sender: int, message: m.HeldWanted, now: float) -> list[m.Action]:
         primacy = self.primacy
         is_ours = message.view == self.view.number and sender in self.view.numbers
         if not is_ours or primacy is None or not primacy.is_open:
@@ -470,15 +429,15 @@ class Node(Election):
         primacy.waiting[sender] = message
         return self._progress(now)
 
-    def _held_by_all(self, sender: int, message: Held, now: float) -> list[Action]:
+    def _held_by_all(self, sender: int, message: m.Held, now: float) -> list[m.Action]:
         is_ours = message.view == self.view.number and sender == self.view.primary
         if not is_ours or not self.is_open or self.is_frozen:
             return []
         known = self._held
-        self._held = Held(message.view, max(known.sequence, message.sequence), max(known.synced, message.synced))
-        return [Shared(self._held.sequence), Acknowledge(self._held.synced)]
+        self._held = m.Held(message.view, max(known.sequence, message.sequence), max(known.synced, message.synced))
+        return [m.Shared(self._held.sequence), m.Acknowledge(self._held.synced)]
 
-    def _ask_join(self, sender: int, message: AskJoin, now: float) -> list[Action]:
+    def _ask_join(self, sender: int, message: m.AskJoin, now: float) -> list[m.Action]:
         primacy = self.primacy
         if message.view != self.view.number or primacy is None or not primacy.is_open:
             return []
@@ -486,45 +445,45 @@ class Node(Election):
             return []  # the heartbeat of the node has reported a lost disk: the next view excludes it
         known = self.joiners.get(sender)
         self.joiners[sender] = Joiner(message.member, message.synced, message.is_ready, now)
-        actions: list[Action] = []
+        actions: list[m.Action] = []
         if known is None and not self.is_frozen:
             primacy.sent[sender] = message.synced
             actions = primacy.send_new(self.log, self.joiners)
         return actions + self._watch(now)
 
-    def _refused(self, _sender: int, message: Refused, now: float) -> list[Action]:
+    def _refused(self, _sender: int, message: m.Refused, now: float) -> list[m.Action]:
         self.refusal = message.reason
         return []
 
 
-_EVENTS: dict[type[Any], Callable[[Node, Any, float], list[Action]]] = {
-    Received: Node._received,
-    Tick: Node._tick,
-    Written: Node._written,
-    LogGrew: Node._log_grew,
-    LogCut: Node._log_cut,
-    EpochClosed: Node._epoch_closed,
-    Gone: Node._gone,
-    Ready: Node._ready,
-    ReadWaits: Node._read_waits,
-    Leave: Node._leave,
+_EVENTS: dict[type[Any], Callable[[Node, Any, float], list[m.Action]]] = {
+    m.Received: Node._received,
+    m.Tick: Node._tick,
+    m.Written: Node._written,
+    m.LogGrew: Node._log_grew,
+    m.LogCut: Node._log_cut,
+    m.EpochClosed: Node._epoch_closed,
+    m.Gone: Node._gone,
+    m.Ready: Node._ready,
+    m.ReadWaits: Node._read_waits,
+    m.Leave: Node._leave,
 }
-_MESSAGES: dict[type[Any], Callable[[Node, int, Any, float], list[Action]]] = {
-    Ping: Node._ping,
-    Pong: Node._pong,
-    ViewIs: Node._view_is,
-    Prepare: Node._prepare,
-    Promise: Node._promise,
-    Outbid: Node._outbid,
-    Accept: Node._accept,
-    Accepted: Node._accepted,
-    Adopted: Node._adopted,
-    Groups: Node._groups,
-    Applied: Node._applied,
-    Opened: Node._opened,
-    Completed: Node._completed,
-    HeldWanted: Node._held_wanted,
-    Held: Node._held_by_all,
-    AskJoin: Node._ask_join,
-    Refused: Node._refused,
+_MESSAGES: dict[type[Any], Callable[[Node, int, Any, float], list[m.Action]]] = {
+    m.Ping: Node._ping,
+    m.Pong: Node._pong,
+    m.ViewIs: Node._view_is,
+    m.Prepare: Node._prepare,
+    m.Promise: Node._promise,
+    m.Outbid: Node._outbid,
+    m.Accept: Node._accept,
+    m.Accepted: Node._accepted,
+    m.Adopted: Node._adopted,
+    m.Groups: Node._groups,
+    m.Applied: Node._applied,
+    m.Opened: Node._opened,
+    m.Completed: Node._completed,
+    m.HeldWanted: Node._held_wanted,
+    m.Held: Node._held_by_all,
+    m.AskJoin: Node._ask_join,
+    m.Refused: Node._refused,
 }

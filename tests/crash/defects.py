@@ -21,7 +21,7 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "unique-build-does-not-wait-twice",
         "tidemark.engine.store.unique_build",
-        "        self.build.wait_for(table, generation)",
+        "        self.build.wait_for_older(table, generation)",
         "        pass",
         "unique-build",
     ),

@@ -51,8 +51,8 @@ SCHEDULE_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "build-does-not-wait-for-older-transactions",
         "tidemark.engine.store.index_build",
-        "                filling.wait_for_older(table)",
-        "                set_descriptor_word(table.mem, filling.index.tree.handle, ix.I_STATE, ix.INDEX_BUILDING)",
+        "            filling.wait_for_older(table)",
+        "            set_descriptor_word(table.mem, filling.index.tree.handle, ix.I_STATE, ix.INDEX_BUILDING)",
         f"{PART} --seeds 0:60 --actors checker",
     ),
     Defect(

@@ -104,8 +104,8 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "acknowledged-though-a-member-is-being-left-out",
         "tidemark.replication.node_group.views",
-        "if primacy is None or self.is_frozen:\n            return []\n        actions: list[Action] = []",
-        "if primacy is None:\n            return []\n        actions: list[Action] = []",
+        "if primacy is None or self.is_frozen:\n            return []\n        actions: list[m.Action] = []",
+        "if primacy is None:\n            return []\n        actions: list[m.Action] = []",
         "views 900",
     ),
     Defect(
@@ -160,8 +160,8 @@ VIEW_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "arbitrator-votes-for-successors-of-old-views",
         "tidemark.replication.node_group.arbitrator",
-        "        if base.number < view.number:\n            return voter.journal.defer(Send(sender, ViewIs(view)))\n",
-        "",
+        "            return voter.journal.defer(m.Send(sender, m.ViewIs(view)))",
+        "            pass",
         "views 500",
     ),
 )

@@ -14,7 +14,6 @@ from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.options import Options
 from tidemark.engine.log.reader import LogReader
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
-from tidemark.recovery.local_checkpoint.copies import CopySink
 from tidemark.recovery.local_checkpoint.writer import LocalCheckpoint
 from tidemark.recovery.node_restart.joiner import Join
 from tidemark.recovery.node_restart.messages import DELETE_LOG, ROWID_SYNC, Plan, Ready, Taken
@@ -153,8 +152,7 @@ def restarted(
 def finish(files: MemoryFiles, opened: Opened) -> LocalCheckpoint:
     """Make a joined store recover without the live node."""
     store = opened.store
-    store.resources.sink = sink = CopySink(store.latch)
-    lcp = LocalCheckpoint(store, files, opened.identity, sink, opened.sysfile.next_lcp_id, opened.unsound)
+    lcp = LocalCheckpoint(store, files, opened.identity, opened.sysfile.next_lcp_id, opened.unsound)
     make_recoverable(lcp)
     return lcp
 

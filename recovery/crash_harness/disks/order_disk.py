@@ -10,15 +10,7 @@ import re
 
 import numpy as np
 
-from tidemark.engine.disk.disk_layout import (
-    DOUBLE_WRITE,
-    DP_LSN,
-    DP_PAGE,
-    UNDO_GROUP_WORDS,
-    UNDO_KIND_MASK,
-    UNDO_LCP,
-    UNDO_RESTART,
-)
+from tidemark.engine.disk import disk_layout as d
 from tidemark.engine.sealed.sealed_layout import KIND_DISK_PAGE, KIND_DOUBLE_WRITE, KIND_UNDO_GROUP
 
 _DATA_FILE = re.compile(r"space/\d+\.data")
@@ -55,12 +47,12 @@ class DiskOrder:
             return self._batch(words)
         if _DATA_FILE.fullmatch(name) and kind == KIND_DISK_PAGE:
             return self._pages(name, words)
-        if name.endswith(".undo") and kind == KIND_UNDO_GROUP and words.size > UNDO_GROUP_WORDS + 2:
-            return self._group(words[UNDO_GROUP_WORDS:])
+        if name.endswith(".undo") and kind == KIND_UNDO_GROUP and words.size > d.UNDO_GROUP_WORDS + 2:
+            return self._group(words[d.UNDO_GROUP_WORDS :])
         return ""
 
     def _batch(self, words: np.ndarray) -> str:
-        header = np.frombuffer(words[: DOUBLE_WRITE.itemsize // 8].tobytes(), dtype=DOUBLE_WRITE)[0]
+        header = np.frombuffer(words[: d.DOUBLE_WRITE.itemsize // 8].tobytes(), dtype=d.DOUBLE_WRITE)[0]
         count = int(header["pages"])
         self._copies = dict(zip(header["numbers"][:count].tolist(), header["checksums"][:count].tolist(), strict=True))
         self._are_copies_durable = False
@@ -70,7 +62,7 @@ class DiskOrder:
     def _pages(self, name: str, words: np.ndarray) -> str:
         size = int(words[1]) >> 32
         for page in words.reshape(-1, size):
-            number, lsn = int(page[DP_PAGE]), int(page[DP_LSN])
+            number, lsn = int(page[d.DP_PAGE]), int(page[d.DP_LSN])
             place = f"page {number:#x} of {name}"
             if self._durable_lsn is not None and lsn >= self._durable_lsn:
                 return f"O10: {place} with LSN {lsn} while the UNDO log is durable below {self._durable_lsn} only"
@@ -88,15 +80,15 @@ class DiskOrder:
                 self._unsynced(name, words)
 
     def _unsynced(self, name: str, words: np.ndarray) -> None:
-        lowest = int(words.reshape(-1, int(words[1]) >> 32)[:, DP_LSN].min())
+        lowest = int(words.reshape(-1, int(words[1]) >> 32)[:, d.DP_LSN].min())
         self._lowest_unsynced[name] = min(lowest, self._lowest_unsynced.get(name, lowest))
 
     def _group(self, records: np.ndarray) -> str:
-        kind = int(records[0]) & UNDO_KIND_MASK
-        if kind == UNDO_LCP:
+        kind = int(records[0]) & d.UNDO_KIND_MASK
+        if kind == d.UNDO_LCP:
             self._lcp_lsns[int(records[2])] = int(records[1])
             self._lcp_unsynced.add(int(records[2]))
-        if kind == UNDO_RESTART and self._lowest_unsynced:
+        if kind == d.UNDO_RESTART and self._lowest_unsynced:
             return f"O14: UNDO_RESTART record while pages in {min(self._lowest_unsynced)} are unsynced"
         return ""
 

@@ -111,6 +111,7 @@ _WATCHED = (
     "tidemark.engine.access.unique_reads",
     "tidemark.engine.queries.unique_upserts",
     "tidemark.engine.log.spool_files",
+    "tidemark.engine.txn.copies",
     "tidemark.engine.memory.arena",
     "tidemark.engine.log.leaders",
     "tidemark.engine.log.redo",
@@ -126,7 +127,6 @@ _WATCHED = (
     "tidemark.recovery.verification.check",
     "tidemark.recovery.verification.check",
     "tidemark.recovery.local_checkpoint.writer",
-    "tidemark.recovery.local_checkpoint.copies",
     "tidemark.background",
 )
 _LINES = frozenset(str(find_spec(each).origin) for each in _WATCHED)  # type: ignore[union-attr]

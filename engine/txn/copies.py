@@ -19,12 +19,12 @@ SPARE_BUFFERS = 2
 
 
 class CopySink:
-    """The store's hook for before-images. Word 0 of a buffer counts the words used."""
+    """Where commits copy old rows. Word 0 of a buffer counts the words used."""
 
     def __init__(self, latch: threading.Lock) -> None:
         self._latch = latch
         self._nothing: Words = np.zeros(0, dtype=np.int64)
-        self.current: Words = self._nothing
+        self.current: Words = self._nothing  # empty while no local checkpoint runs
         self._full: list[Words] = []
         self._spare: list[Words] = []
 
