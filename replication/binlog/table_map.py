@@ -14,7 +14,7 @@ from tidemark.engine.types.base import counted
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.charsets import is_latin1, text_of
 from tidemark.replication.binlog.cursor import Cursor, packed_length, packed_text
-from tidemark.replication.binlog.types import MySqlType, is_sound, outgoing
+from tidemark.replication.binlog.types import MySqlType, is_sound, outgoing_columns
 
 # MySQL's own limit; the store's is lower.
 COLUMNS_MAX = 4_096
@@ -96,7 +96,10 @@ class TableMap:
 def table_map(definition: TableDefinition, table_id: int) -> TableMap:
     """Return the event for a version of a table of the store. Raises: Unsupported for a type without a MySQL type."""
     database, _, table = definition.name.rpartition(".")
-    columns = tuple(MapColumn(outgoing(column.type), column.nullable, column.name) for column in definition.columns)
+    columns = tuple(
+        MapColumn(mysql, column.nullable, column.name)
+        for mysql, column in zip(outgoing_columns(definition), definition.columns, strict=True)
+    )
     return TableMap(table_id, database, table, columns, tuple(definition.key_positions))
 
 
