@@ -243,7 +243,7 @@ def incoming(mysql: MySqlType) -> ColumnType:
             return t.Enum(*mysql.members)
         except SchemaInvalid as error:
             raise _refused(f"an ENUM of {len(mysql.members)} members", error.message) from error
-    if code in b.CHARACTER_TYPES and code != b.TYPE_GEOMETRY:
+    if code in b.CHARACTER_TYPES:
         return _incoming_string(mysql)
     plain: dict[int, ColumnType] = {
         b.TYPE_FLOAT: t.Float32,

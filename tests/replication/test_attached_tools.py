@@ -1,4 +1,4 @@
-"""The binlog that a store writes, read by other tools: mysqlbinlog, and a MariaDB server fed through it."""
+"""The binlog that a store writes, read by other tools: mysqlbinlog, and servers of MariaDB and MySQL fed through it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import random
 import pytest
 
 from tests.replication.history import History
-from tests.replication.mariadb_rig import mysqlbinlog, running_server
+from tests.replication.mysql_rig import SERVERS
 from tests.replication.site import open_site
 from tests.replication.test_stock_tools import STATUS_SQL, files_of
 
@@ -16,9 +16,9 @@ SEED = 77_001
 LARGE = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB", "max_binlog_size": "16 KiB"}
 
 
-@pytest.fixture(scope="module")
-def server():
-    with running_server() as found:
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request):
+    with SERVERS[request.param]() as found:
         found.sql(STATUS_SQL)
         yield found
 
@@ -42,10 +42,9 @@ def test_server_fed_with_a_store_s_binlog_ends_with_equal_tables(server, tmp_pat
     assert len(db.binlog.writer.index.names) > 2
     latest = db.status()["binlog"]["latest_trans_epoch"]
     paths = files_of(db, tmp_path)
-    mysqlbinlog("--verify-binlog-checksum", "-vv", "--base64-output=DECODE-ROWS", *paths)
-    mode, only = ("STRICT", ["--database=d"]) if number == 7 else ("IDEMPOTENT", [])
+    server.mysqlbinlog("--verify-binlog-checksum", "-vv", "--base64-output=DECODE-ROWS", *paths)
     server.sql("DROP DATABASE IF EXISTS d; CREATE DATABASE d; DELETE FROM mysql.ndb_apply_status;")
-    server.sql(f"SET GLOBAL slave_exec_mode='{mode}';" + mysqlbinlog("--verify-binlog-checksum", *only, *paths))
+    server.feed(paths, *(["--database=d"] if number == 7 else []), is_idempotent=number == 0)
     for name, columns in (("d.memory", "id, number, name, text"), ("d.disk", "id, number, comment")):
         said = server.sql(f"SELECT {columns} FROM {name} ORDER BY id")
         rows = [[None if cell == "NULL" else cell for cell in line.split("\t")] for line in said.splitlines()]
