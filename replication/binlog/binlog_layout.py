@@ -262,8 +262,9 @@ COLUMN_TYPES = frozenset(
 NUMERIC_TYPES = frozenset(
     (TYPE_TINY, TYPE_SHORT, TYPE_INT24, TYPE_LONG, TYPE_LONGLONG, TYPE_NEWDECIMAL, TYPE_FLOAT, TYPE_DOUBLE)
 )
-# Types with an entry in the character sets there. MySQL derives geometry from a blob, so it has one (binary).
-CHARACTER_TYPES = frozenset((TYPE_VARCHAR, TYPE_VAR_STRING, TYPE_STRING, TYPE_BLOB, TYPE_GEOMETRY))
+# Types with an entry in the character sets there. In MariaDB geometry has one too (binary).
+CHARACTER_TYPES = frozenset((TYPE_VARCHAR, TYPE_VAR_STRING, TYPE_STRING, TYPE_BLOB))
 
 COLLATION_BINARY = 63
 COLLATION_UTF8MB4_BIN = 46
+COLLATION_LATIN1_BIN = 47

@@ -37,7 +37,15 @@ from tidemark.replication.binlog.charsets import as_utf8, is_latin1
 from tidemark.replication.binlog.json_values import document_of
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.refused_values import shown_value
-from tidemark.replication.binlog.types import MySqlType, RowCode, incoming, outgoing, outgoing_row, row_code
+from tidemark.replication.binlog.types import (
+    MySqlType,
+    RowCode,
+    incoming,
+    outgoing,
+    outgoing_columns,
+    outgoing_row,
+    row_code,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,7 +93,10 @@ class TablePlans:
         """Raises: Unsupported if a column has a type without a MySQL type."""
         self.row_format = row_format
         self.definition = row_format.definition
-        self.rows: tuple[RowCode, ...] = tuple(outgoing_row(column.type) for column in self.definition.columns)
+        self.rows: tuple[RowCode, ...] = tuple(
+            outgoing_row(column.type, mysql)
+            for column, mysql in zip(self.definition.columns, outgoing_columns(self.definition), strict=True)
+        )
         self.plans: dict[tuple[int, ...], ImagePlan] = {}
         self.every = self.of(tuple(range(len(self.rows))))
         places = row_format.layout.places

@@ -14,7 +14,7 @@ from tidemark.engine.types.base import counted
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.charsets import is_latin1, text_of
 from tidemark.replication.binlog.cursor import Cursor, packed_length, packed_text
-from tidemark.replication.binlog.types import MySqlType, is_sound, outgoing
+from tidemark.replication.binlog.types import MySqlType, is_sound, outgoing_columns
 
 # MySQL's own limit; the store's is lower.
 COLUMNS_MAX = 4_096
@@ -96,7 +96,10 @@ class TableMap:
 def table_map(definition: TableDefinition, table_id: int) -> TableMap:
     """Return the event for a version of a table of the store. Raises: Unsupported for a type without a MySQL type."""
     database, _, table = definition.name.rpartition(".")
-    columns = tuple(MapColumn(outgoing(column.type), column.nullable, column.name) for column in definition.columns)
+    columns = tuple(
+        MapColumn(mysql, column.nullable, column.name)
+        for mysql, column in zip(outgoing_columns(definition), definition.columns, strict=True)
+    )
     return TableMap(table_id, database, table, columns, tuple(definition.key_positions))
 
 
@@ -125,9 +128,10 @@ def _bits(flags: Sequence[bool], order: Literal["little", "big"]) -> bytes:
 
 
 # --- reading ----------------------------------------------------------------------------------------
-def parse_table_map(cursor: Cursor, counts_years: bool = False, is_served: bool = False) -> TableMap:
-    """Parse the body of the event. With `counts_years`, its signedness has a bit for YEAR columns too, as in MariaDB.
-    Raises: BinlogDamaged; Unsupported for a type that is not known, if `is_served`: a server may have more types.
+def parse_table_map(cursor: Cursor, is_mariadb: bool = False, is_served: bool = False) -> TableMap:
+    """Parse the body of the event. In MariaDB (`is_mariadb`) its signedness has a bit for YEAR columns too, and its
+    character sets have an entry for geometry. Raises: BinlogDamaged; Unsupported for a type that is not known, if
+    `is_served`: a server may have more types.
     """
     low, high, flags = cursor.unpack(_TABLE)
     database = cursor.terminated(cursor.byte())
@@ -153,18 +157,19 @@ def parse_table_map(cursor: Cursor, counts_years: bool = False, is_served: bool 
         types.append(mysql)
     bitmap = cursor.take((count + 7) // 8)
     columns = [MapColumn(mysql, bool(bitmap[place // 8] >> place % 8 & 1)) for place, mysql in enumerate(types)]
-    primary_key = _parse_optional(cursor, columns, counts_years)
+    primary_key = _parse_optional(cursor, columns, is_mariadb)
     return TableMap(low | high << 32, database, table, tuple(columns), primary_key, flags)
 
 
-def _parse_optional(cursor: Cursor, columns: list[MapColumn], counts_years: bool) -> tuple[int, ...]:
+def _parse_optional(cursor: Cursor, columns: list[MapColumn], is_mariadb: bool) -> tuple[int, ...]:
     """Apply the optional metadata to the columns; return the primary key."""
     key: tuple[int, ...] = ()
     members: dict[int, tuple[bytes, ...]] = {}
     reals = [column.type.real_code for column in columns]
-    signed = b.NUMERIC_TYPES | {b.TYPE_YEAR} if counts_years else b.NUMERIC_TYPES
+    signed = b.NUMERIC_TYPES | {b.TYPE_YEAR} if is_mariadb else b.NUMERIC_TYPES
     numeric = [place for place, column in enumerate(columns) if column.type.code in signed]
-    text = [place for place, code in enumerate(reals) if code in b.CHARACTER_TYPES]
+    kinds = b.CHARACTER_TYPES | {b.TYPE_GEOMETRY} if is_mariadb else b.CHARACTER_TYPES
+    text = [place for place, code in enumerate(reals) if code in kinds]
     lists = [place for place, code in enumerate(reals) if code in (b.TYPE_ENUM, b.TYPE_SET)]
     seen: set[int] = set()
     while cursor.left:

@@ -2,7 +2,8 @@
 
 Outgoing: every type of the store has one MySQL type that holds all its values. `Timestamp` has a wider range than
 MySQL's TIMESTAMP (years 1 to 9999, not 1970 to 2106), so it is sent as DATETIME(6) in UTC. Text is utf8mb4 with the
-binary collation, bytes are binary. Trailing spaces of a Char are written; a MySQL server compares CHAR without them.
+binary collation, except in columns that the NDB manual defines otherwise; bytes are binary. Trailing spaces of a Char
+are written; a MySQL server compares CHAR without them.
 
 Incoming: some MySQL types have no equal in the store. YEAR becomes UInt16, BIT and SET become UInt64 (a SET its bits),
 MEDIUMINT becomes Int32 or UInt32, GEOMETRY a Blob (SRID and WKB), JSON is read from MySQL's binary form. These raise
@@ -18,10 +19,12 @@ from typing import Any, NamedTuple
 from tidemark.engine import types as t
 from tidemark.engine.base import limits
 from tidemark.engine.base.errors import SchemaInvalid, Unsupported
+from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.types import ColumnType
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import rows_layout as r
 from tidemark.replication.binlog.charsets import CHARACTER_BYTES, charset_of
+from tidemark.replication.settings.system_tables import LATIN1_COLUMNS
 
 FRACTION_DIGITS = 6
 _LONG_LENGTH_BYTES = 4  # of LONGTEXT and LONGBLOB
@@ -128,9 +131,23 @@ def outgoing(kind: ColumnType) -> MySqlType:
     return form(kind)
 
 
-def outgoing_row(kind: ColumnType) -> RowCode:
-    """Return how values of a type of the store are written into a row body, and read. Raises: Unsupported."""
-    return row_code(outgoing(kind))._replace(width=kind.width)
+def outgoing_columns(definition: TableDefinition) -> list[MySqlType]:
+    """Return the MySQL types of a table's columns. Raises: Unsupported."""
+    types = []
+    for column in definition.columns:
+        if (definition.name, column.name) in LATIN1_COLUMNS and isinstance(column.type, t.VarChar):
+            length = column.type.length.to_bytes(2, "little")
+            types.append(MySqlType(b.TYPE_VARCHAR, length, collation=b.COLLATION_LATIN1_BIN))
+        else:
+            types.append(outgoing(column.type))
+    return types
+
+
+def outgoing_row(kind: ColumnType, mysql: MySqlType | None = None) -> RowCode:
+    """Return how values of a type of the store are written into a row body, and read. `mysql`: their type there, if it
+    is not that of the type of the store. Raises: Unsupported.
+    """
+    return row_code(mysql or outgoing(kind))._replace(width=kind.width)
 
 
 # --- coming in ------------------------------------------------------------------------------------
@@ -226,7 +243,7 @@ def incoming(mysql: MySqlType) -> ColumnType:
             return t.Enum(*mysql.members)
         except SchemaInvalid as error:
             raise _refused(f"an ENUM of {len(mysql.members)} members", error.message) from error
-    if code in b.CHARACTER_TYPES and code != b.TYPE_GEOMETRY:
+    if code in b.CHARACTER_TYPES:
         return _incoming_string(mysql)
     plain: dict[int, ColumnType] = {
         b.TYPE_FLOAT: t.Float32,

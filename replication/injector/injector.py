@@ -13,6 +13,7 @@ epoch (docs/internals/replication.md, *One epoch, step by step*).
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
     from tidemark.replication.binlog.row_plan import TablePlans
     from tidemark.replication.binlog.writer import BinlogWriter
     from tidemark.replication.injector.table_rules import LoggedTable, TableRules
+
+_log = logging.getLogger("tidemark.binlog")
 
 _ANY_VALUE_MASK = 0xFFFF_FFFF
 _EVENTS = {KIND_INSERT: WRITE, KIND_UPDATE: UPDATE, KIND_DELETE: DELETE, KIND_REFRESH: DELETE}
@@ -306,17 +309,36 @@ class Injector:
             return
         own_id = self.options.server_id
         marks = marks_of(part.any_values, own_id, True)
-        rows = decode_rows(part.row_format, part.words, part.after, len(part.after), ["server_id", "epoch"])
-        servers, epochs = (column.to_numpy(zero_copy_only=False).astype(np.int64) for column in rows.columns)
         if marks.keep is not None:
             kept = np.flatnonzero(marks.keep)
-            part, marks, servers, epochs = _taken(part, kept), _marks_taken(marks, kept), servers[kept], epochs[kept]
+            part, marks = _taken(part, kept), _marks_taken(marks, kept)
+        assert part.after is not None
+        rows = decode_rows(part.row_format, part.words, part.after, len(part.after), ["server_id", "epoch", "log_name"])
+        servers, epochs = (column.to_numpy(zero_copy_only=False).astype(np.int64) for column in rows.columns[:2])
+        part = _with_known_places(part, rows.column("log_name").to_pylist())
         for server, number in zip(servers.tolist(), epochs.tolist(), strict=True):
             epoch.counts.note_origin(server, number & ((1 << 64) - 1), own_id)
         logged_as = None if marks.server_ids is None else np.where(marks.server_ids == servers, 0, marks.server_ids)
         if len(servers) and self.options.apply_status:
             rows_after = RowImages(part.words, None, part.after)
             yield RowBatch(table.plans, table.rule, WRITE, rows_after, part.txids, None, logged_as, as_called=True)
+
+
+def _with_known_places(part: RowChanges, names: list[str | None]) -> RowChanges:
+    """Return rows of `ndb_apply_status` whose file is unknown, "" at 0, where its name is not ASCII: no binlog of a
+    store has such a name, and the column is latin1 in the binlog.
+    """
+    unknown = [place for place, name in enumerate(names) if name is not None and not name.isascii()]
+    if not unknown or part.after is None:
+        return part
+    table, first = part.row_format.definition.name, names[unknown[0]]
+    _log.warning("%s has %r as the name of a binlog; it is logged as an unknown place", table, first)
+    words, after = [part.words], part.after.copy()
+    for place in unknown:
+        (row,) = decode_rows(part.row_format, part.words, part.after[place : place + 1], 1).to_pylist()
+        words.append(part.row_format.encode_row({**row, "log_name": "", "start_pos": 0, "end_pos": 0}))
+        after[place] = sum(map(len, words[:-1]))
+    return replace(part, words=np.concatenate(words), after=after)
 
 
 def _divided(table: LoggedTable, part: RowChanges, marks: Marks) -> Iterator[RowBatch]:

@@ -208,11 +208,11 @@ def change_role(current: Role, wanted: Role, is_running: bool) -> Role:
     """Return the role after the change; setting the current role again is always allowed. Raises: Rejected."""
     if current == wanted:
         return wanted
+    if wanted not in _CHANGES[current]:  # before the other check: stopping the applier would not help
+        raise Rejected(f"Invalid role change from {current.name} to {wanted.name}; go through NONE", role=current.name)
     if is_running:
         raise Rejected(
             f"Cannot change conflict role from {current.name} to {wanted.name} while the applier is running; stop it",
             role=current.name,
         )
-    if wanted not in _CHANGES[current]:
-        raise Rejected(f"Invalid role change from {current.name} to {wanted.name}; go through NONE", role=current.name)
     return wanted

@@ -42,6 +42,9 @@ NDB_BINLOG_INDEX = "mysql.ndb_binlog_index"
 NDB_SCHEMA = "mysql.ndb_schema"
 TIDEMARK_FIRST_COPY = "mysql.tidemark_first_copy"
 
+# Columns of names of files, ASCII alone, that the manual makes latin1: a server refuses their rows as utf8mb4 (1677).
+LATIN1_COLUMNS: Final = frozenset({(NDB_APPLY_STATUS, "log_name")})
+
 NAME_BYTES = 63
 _NAME = VarBinary(NAME_BYTES)
 _FILE = VarChar(255)

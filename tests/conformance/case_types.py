@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from tidemark.engine import types as t
+from tidemark.engine.base.errors import Error
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.types import Binary, Char, ColumnType, VarBinary, VarChar
@@ -20,6 +21,8 @@ class CaseInvalid(Exception):
     """The file is not what its README says; one line."""
 
 
+# Errors that a file can cause that is not as its README says.
+NOT_RUN = (Error, AssertionError, LookupError, TypeError, ValueError, AttributeError, StopIteration)
 _PLAIN: dict[str, ColumnType] = {
     "tinyint": t.Int8,
     "smallint": t.Int16,

@@ -7,18 +7,16 @@ end with their test.
 
 from __future__ import annotations
 
-import functools
 import os
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from tests.replication.packages import Packages, apt
 
-PACKAGES = (
+NAMES = (
     *("mariadb-server", "mariadb-server-core", "mariadb-client", "mariadb-client-core", "mariadb-common"),
     *("libmariadb3", "liburing2", "libaio1"),
 )
@@ -26,51 +24,13 @@ _START_ATTEMPTS = 200
 _LIMIT_S = 120
 
 
-def cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(base) / "tidemark" / "mariadb"
+def _download(folder: Path) -> None:
+    apt(folder, "apt-get", "-q", "download", *NAMES)
 
 
-def _is_whole(root: Path) -> bool:
-    return (root / "usr/sbin/mariadbd").is_file() and (root / "usr/bin/mariadb-binlog").is_file()
-
-
-def _unpack(root: Path) -> str | None:
-    """Fill the cache; return why it cannot be filled, None if it was."""
-    if not shutil.which("apt-get") or not shutil.which("dpkg"):
-        return "MariaDB is not there, and neither are apt-get and dpkg"
-    root.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=root.parent) as folder:
-        work = Path(folder)
-        fetched = subprocess.run(
-            ["apt-get", "-q", "download", *PACKAGES], cwd=work, capture_output=True, text=True, timeout=_LIMIT_S
-        )
-        if fetched.returncode:
-            return (
-                "apt-get cannot download MariaDB: " + (fetched.stderr.strip().splitlines() or ["no reason given"])[-1]
-            )
-        for package in sorted(work.glob("*.deb")):
-            subprocess.run(["dpkg", "-x", str(package), str(work / "root")], check=True, timeout=_LIMIT_S)
-        if not root.exists():
-            (work / "root").rename(root)
-    return None
-
-
-@functools.cache
-def _find() -> tuple[Path, str]:
-    """Return the root of the packages, and the reason if there are none."""
-    named = os.environ.get("TIDEMARK_MARIADB")
-    root = Path(named) if named else cache_folder()
-    for each in (root,) if named else (Path("/"), root):
-        if _is_whole(each):
-            return each, ""
-    if named:
-        return root, f"TIDEMARK_MARIADB={named} has no MariaDB"
-    try:
-        reason = _unpack(root)
-    except (OSError, subprocess.SubprocessError) as error:
-        reason = f"MariaDB cannot be unpacked: {error}"
-    return root, reason or ("" if _is_whole(root) else "MariaDB's packages lack what is needed")
+PACKAGES = Packages(
+    "MariaDB", "TIDEMARK_MARIADB", ("usr/sbin/mariadbd", "usr/bin/mariadb-binlog"), _download, (Path("/"),)
+)
 
 
 def environment(root: Path) -> dict[str, str]:
@@ -80,14 +40,11 @@ def environment(root: Path) -> dict[str, str]:
 
 def need_mariadb() -> Path:
     """Return the root of MariaDB's packages; skip the test without them."""
-    root, reason = _find()
-    if reason:
-        pytest.skip(reason)
-    return root
+    return PACKAGES.need()
 
 
 def mysqlbinlog(*arguments: str | Path) -> str:
-    """Return the output of mysqlbinlog; fail the test if it complains."""
+    """Return the output of MariaDB's mysqlbinlog; fail the test if it complains."""
     root = need_mariadb()
     done = subprocess.run(
         [root / "usr/bin/mariadb-binlog", "--no-defaults", *arguments],
@@ -105,6 +62,7 @@ class Server:
     """
 
     options: tuple[str, ...] = ()
+    client, admin = "mariadb", "mariadb-admin"
 
     def __init__(self, root: Path, folder: Path) -> None:
         self.root, self.folder, self.data = root, folder, folder / "data"
@@ -128,11 +86,16 @@ class Server:
         assert done.returncode == 0, done.stderr.decode()[-3_000:]
         return done.stdout.decode()
 
-    def start(self) -> None:
+    def program(self, name: str) -> list[str]:
+        """Return the command of a program of the packages."""
+        return [str(self.root / "usr" / ("sbin" if name == "mariadbd" else "bin") / name)]
+
+    def server_command(self) -> list[str]:
+        """Create the data of the server; return the command that runs it."""
         share = self.root / "usr"
         user = ["--user=root"] if os.geteuid() == 0 else []
         self._call(
-            self.root / "usr/bin/mariadb-install-db",
+            *self.program("mariadb-install-db"),
             "--no-defaults",
             f"--basedir={share}",
             f"--datadir={self.data}",
@@ -140,25 +103,24 @@ class Server:
             "--skip-test-db",
             *user,
         )
-        options = (
+        return [
+            *(*self.program("mariadbd"), "--no-defaults"),
             *(f"--basedir={share}", f"--datadir={self.data}", f"--socket={self._socket}", "--skip-networking"),
             *(f"--lc-messages-dir={share}/share/mysql", f"--plugin-dir={share}/lib/mysql/plugin", *user),
             *("--log-bin=master", "--binlog-format=ROW", "--binlog-row-metadata=FULL", "--server-id=77"),
             *("--skip-grant-tables", "--innodb-buffer-pool-size=16M", "--innodb-flush-log-at-trx-commit=0"),
             *("--max-allowed-packet=64M", "--default-time-zone=+00:00", "--sql-mode=", *self.options),
-        )
+        ]
+
+    def start(self) -> None:
+        command = self.server_command()
         with (self.folder / "log").open("wb") as log:
-            self._process = subprocess.Popen(
-                [self.root / "usr/sbin/mariadbd", "--no-defaults", *options],
-                env=self.environment(),
-                stdout=log,
-                stderr=log,
-            )
+            self._process = subprocess.Popen(command, env=self.environment(), stdout=log, stderr=log)
         for _ in range(_START_ATTEMPTS):
             if self._process.poll() is not None:
                 break
             ping = subprocess.run(
-                [self.root / "usr/bin/mariadb-admin", "--no-defaults", f"--socket={self._socket}", "--wait=1", "ping"],
+                [*self.program(self.admin), "--no-defaults", f"--socket={self._socket}", "--wait=1", "ping"],
                 env=self.environment(),
                 capture_output=True,
                 timeout=_LIMIT_S,
@@ -175,7 +137,7 @@ class Server:
     def sql(self, text: str) -> str:
         """Run statements; return rows tab-separated, raw."""
         return self._call(
-            self.root / "usr/bin/mariadb",
+            *self.program(self.client),
             "--no-defaults",
             f"--socket={self._socket}",
             "--user=root",
@@ -186,6 +148,16 @@ class Server:
             "--binary-mode",
             text=text,
         )
+
+    def mysqlbinlog(self, *arguments: str | Path) -> str:
+        """Return the output of the server's own mysqlbinlog; fail the test if it complains."""
+        return mysqlbinlog(*arguments)
+
+    def feed(self, paths: list[Path], *arguments: str, is_idempotent: bool = False) -> None:
+        """Execute binlog files, with these arguments of mysqlbinlog."""
+        mode = "IDEMPOTENT" if is_idempotent else "STRICT"
+        said = self.mysqlbinlog("--verify-binlog-checksum", *arguments, *paths)
+        self.sql(f"SET GLOBAL slave_exec_mode='{mode}';{said}")
 
     def binlogs(self) -> list[Path]:
         """Return the server's own files, oldest first."""

@@ -1,4 +1,4 @@
-"""The binlog that a store writes, read by other tools: mysqlbinlog, and a MariaDB server fed through it."""
+"""The binlog that a store writes, read by other tools: mysqlbinlog, and servers of MariaDB and MySQL fed through it."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import random
 import pytest
 
 from tests.replication.history import History
-from tests.replication.mariadb_rig import mysqlbinlog, running_server
+from tests.replication.mysql_rig import SERVERS
 from tests.replication.site import open_site
-from tests.replication.test_stock_tools import STATUS_SQL
+from tests.replication.test_stock_tools import STATUS_SQL, files_of
 
 SEED = 77_001
 LARGE = {"page_buffer": "512 KiB", "undo_log": "8 MiB", "redo_log": "8 MiB", "max_binlog_size": "16 KiB"}
 
 
-@pytest.fixture(scope="module")
-def server():
-    with running_server() as found:
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request):
+    with SERVERS[request.param]() as found:
         found.sql(STATUS_SQL)
         yield found
 
@@ -40,14 +40,11 @@ def test_server_fed_with_a_store_s_binlog_ends_with_equal_tables(server, tmp_pat
     history.db = db
     history.run(20)
     assert len(db.binlog.writer.index.names) > 2
-    paths = []
-    for name in db.binlog.writer.index.names:
-        paths.append(tmp_path / name)
-        paths[-1].write_bytes(db.parts.files.snapshot()[f"binlog/{name}"])
-    mysqlbinlog("--verify-binlog-checksum", "-vv", "--base64-output=DECODE-ROWS", *paths)
-    mode, only = ("STRICT", ["--database=d"]) if number == 7 else ("IDEMPOTENT", [])
+    latest = db.status()["binlog"]["latest_trans_epoch"]
+    paths = files_of(db, tmp_path)
+    server.mysqlbinlog("--verify-binlog-checksum", "-vv", "--base64-output=DECODE-ROWS", *paths)
     server.sql("DROP DATABASE IF EXISTS d; CREATE DATABASE d; DELETE FROM mysql.ndb_apply_status;")
-    server.sql(f"SET GLOBAL slave_exec_mode='{mode}';" + mysqlbinlog("--verify-binlog-checksum", *only, *paths))
+    server.feed(paths, *(["--database=d"] if number == 7 else []), is_idempotent=number == 0)
     for name, columns in (("d.memory", "id, number, name, text"), ("d.disk", "id, number, comment")):
         said = server.sql(f"SELECT {columns} FROM {name} ORDER BY id")
         rows = [[None if cell == "NULL" else cell for cell in line.split("\t")] for line in said.splitlines()]
@@ -57,5 +54,4 @@ def test_server_fed_with_a_store_s_binlog_ends_with_equal_tables(server, tmp_pat
         assert rows == wanted
     if number == 0:
         (epoch,) = server.sql("SELECT epoch FROM mysql.ndb_apply_status WHERE server_id = 1").split()
-        assert int(epoch) == db.status()["binlog"]["latest_trans_epoch"]
-    db.close()
+        assert int(epoch) == latest

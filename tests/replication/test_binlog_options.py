@@ -186,6 +186,26 @@ def test_positions_of_a_source_are_logged_with_log_apply_status_as_the_own_serve
     db.close()
 
 
+def test_place_that_is_not_ascii_is_logged_as_unknown(caplog):
+    """Story: the column became latin1 in the binlog, with one byte of length. A name of more bytes than characters
+    would have broken the event.
+    """
+    db, _ = site(log_apply_status=True)
+    caplog.set_level(logging.WARNING)
+    applied(db, row(2))
+    for server, name in ((3, "ü" * 255), (4, "x" * 255), (5, "日")):
+        applied(db, (server, 200, name, 7, 9), table="mysql.ndb_apply_status")
+    db.sync()
+    found = [each.after for each in epochs_in(db.parts.files)[-1].rows]
+    assert [tuple(each.values()) for each in found] == [
+        (3, 200, "", 0, 0),
+        (4, 200, "x" * 255, 7, 9),
+        (5, 200, "", 0, 0),
+    ]
+    assert "as the name of a binlog; it is logged as an unknown place" in caplog.text
+    db.close()
+
+
 @pytest.mark.parametrize("at_open", [True, False])
 def test_origins_have_rows_of_their_own_in_the_index_with_log_orig(at_open):
     db, table = site(log_orig=at_open, log_replica_updates=True)

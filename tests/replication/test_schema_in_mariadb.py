@@ -1,4 +1,4 @@
-"""Statements of schema changes in a real MariaDB: it executes them, and then has the tables that they define."""
+"""Statements of schema changes in a real MariaDB and a real MySQL, which then have the tables that they define."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.replication.mariadb_rig import Server, mysqlbinlog, running_server
+from tests.replication.mariadb_rig import Server
+from tests.replication.mysql_rig import SERVERS
 from tests.replication.support import EXTREMES
 from tests.replication.test_schema_events import PARTITIONS, Recorder, base_columns
 from tests.store.support import open_memory
@@ -27,9 +28,9 @@ from tidemark.replication.sql.parse import parse
 from tidemark.replication.sql.statements import CreateTable
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running_server() as running:
+@pytest.fixture(scope="module", params=SERVERS)
+def server(request: pytest.FixtureRequest) -> Iterator[Server]:
+    with SERVERS[request.param]() as running:
         yield running
 
 
@@ -53,7 +54,7 @@ def execute(server: Server, recorder: Recorder, folder: Path) -> None:
     files.close_all()
     recorder.changes.clear()
     newest = sorted((folder / "binlog").glob("binlog.0*"))[-1]
-    server.sql(mysqlbinlog("--verify-binlog-checksum", newest))
+    server.feed([newest])
 
 
 def shown(server: Server, name: str) -> TableDefinition:
