@@ -96,6 +96,13 @@ def answer(operation: str, name: str, cause: OSError) -> Error:
     return ReadOnly(f"{said}; give write permission or open read-only", file=name)
 
 
+def write_zeros(files: Files, file: File, size: int) -> None:
+    """Write `size` zeros from the beginning of a file on. Durable: nothing yet. Raises: StorageFull, IoFailed."""
+    zeros = bytes(min(size, ZERO_PIECE_BYTES))
+    for offset in range(0, size, ZERO_PIECE_BYTES):
+        files.pwrite(file, offset, zeros if size - offset >= len(zeros) else zeros[: size - offset])
+
+
 class CheckedFiles:
     """`Files`, which describes the calls, over a raw disk: names checked, transfers completed, errors translated, the
     first failure latched.
@@ -120,9 +127,7 @@ class CheckedFiles:
         file = self._call("create", check_name(name), ANSWERS_TO_OPENING, self.raw.create, name)
         self._open[id(file)] = file
         try:
-            zeros = bytes(min(size, ZERO_PIECE_BYTES))
-            for offset in range(0, size, ZERO_PIECE_BYTES):
-                self.pwrite(file, offset, zeros if size - offset >= len(zeros) else zeros[: size - offset])
+            write_zeros(self, file, size)
         except StorageFull:
             # The file is removed: an error when closing it does not matter.
             file.synced = file.writes

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from tidemark.engine.base.errors import FileTruncated, StorageFull
 from tidemark.engine.files.durable_files import check_room, make_folder
+from tidemark.engine.files.layer import write_zeros
 from tidemark.engine.log.group_layout import GROUP_ALIGN_BYTES
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ FILES_MIN = 3
 CAPACITY_BYTES_MAX = 1 << 46  # the largest log that an option can set
 FILE_BYTES_PREFERRED = 16 << 20
 START_BYTES = 32 << 20  # a new log has files for this much, or all of its files
-ZERO_PIECE_BYTES = 1 << 20
 LSN_MAX = 1 << 62  # the sysfile takes no LSN from here on
 REACH_STEP_BYTES = 16 << 20
 REACH_STEP_SHARE = 8
@@ -146,9 +146,7 @@ def make_next(files: Files, geometry: Geometry) -> File:
         if files.size(file):
             files.truncate(file, 0)
         check_room(files, geometry.file_bytes, name, "give it more free space")
-        zeros = bytes(min(ZERO_PIECE_BYTES, geometry.file_bytes))
-        for offset in range(0, geometry.file_bytes, len(zeros)):
-            files.pwrite(file, offset, zeros[: geometry.file_bytes - offset])
+        write_zeros(files, file, geometry.file_bytes)
     except StorageFull:
         files.truncate(file, 0)
         files.close(file)

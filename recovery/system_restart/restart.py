@@ -237,6 +237,8 @@ class Restart:
             loader.release()
             self._phase("join")
             try:
+                if reader.end_lsn > sysfile.geometry.limit_lsn:
+                    raise reader.damage("begins in a file that no copy of the sysfile has: they are of different times")
                 caught_up = self._catch_up_with(store, reader)
                 self._build_indexes(store)
             except BaseException:
@@ -501,8 +503,6 @@ class Restart:
         """Make the first writes: from here on the store changes. After a crash between any two steps, the next restart
         does the same.
         """
-        if reader.end_lsn > sysfile.geometry.limit_lsn:
-            raise reader.damage("is in a file that no copy of the sysfile has yet: the files are of different times")
         highest = max(
             int(gci_of(self._highest_epoch)), sysfile.gci, *[int(gci_of(control.epoch)) for control in controls], 0
         )

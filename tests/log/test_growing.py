@@ -161,7 +161,7 @@ def test_log_that_is_newer_than_both_copies_of_the_sysfile_is_refused() -> None:
     fill(db, START_FILES + 4)
     old = {**files.kill().snapshot(), **{name: before[name] for name in NAMES}}
     mixed = MemoryFiles.from_snapshot(old)
-    with pytest.raises(tm.RedoDamaged, match="is in a file that no copy of the sysfile has yet"):
+    with pytest.raises(tm.RedoDamaged, match="begins in a file that no copy of the sysfile has"):
         open_memory(mixed, **LOG)
     assert {**mixed.snapshot(), "LOCK": b""} == {**old, "LOCK": b""}
 

@@ -297,6 +297,9 @@ def _store(files: PosixFiles) -> Iterator[Finding]:
     yield Finding("restart", OK, f"it loads {checkpoint} and reads {log_bytes:,} bytes of the log or more")
     size_bytes = 0 if newest is None else sum(size for _, _, size in newest.fragments.values())
     yield _room(files.free_bytes(), size_bytes, "next local checkpoint")
+    if sysfile.geometry.unmade_count:
+        unmade_bytes = sysfile.geometry.unmade_count * sysfile.geometry.file_bytes
+        yield _room(files.free_bytes(), unmade_bytes, "log to grow to its size")
 
 
 def _wanted_sizes(listing: StoreListing, newest: Control | None) -> Iterator[tuple[str, int]]:
