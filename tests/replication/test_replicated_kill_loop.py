@@ -14,8 +14,8 @@ import pytest
 from tests.kills.sites import judge as judging
 from tests.kills.sites.audit import Change, Read, compare, read_binlog
 from tests.kills.sites.judge import Judge, Ledger
-from tests.kills.sites.modes import ACCOUNT, JOURNAL, MODES, SCRATCH
-from tests.kills.sites.writers import ACCOUNTS, START_BALANCE
+from tests.kills.sites.modes import ACCOUNT, JOURNAL, MODES, SCRATCH, SEAT
+from tests.kills.sites.writers import ACCOUNTS, START_BALANCE, Writer, prepare
 from tests.replication.site import open_site
 from tests.replication.stage import end_of
 from tests.replication.test_channel_stores import make_table, put
@@ -40,6 +40,24 @@ def test_kills_of_two_sites_lose_and_double_nothing(tmp_path: Path, mode: str) -
     found = looped(tmp_path, mode, kills=2, seed=7)
     assert found["kills"] >= 2
     assert found["acknowledged"] > 10 and found["epochs_applied"] > 3
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_writers_of_every_mode_move_values_of_a_unique_index(mode: str) -> None:
+    """Story: no table of the kill loop had a unique index."""
+    role = MODES[mode].sites[0]
+    db = open_site(log_updated_only=False, log_update_as_write=False)
+    prepare(db, role)
+    (index,) = db[SEAT].definition.indexes
+    assert index.is_unique
+    paid: list[str] = []
+    writer = Writer(db, role.server_id, 0, 1, MODES[mode].by_stamp, paid.append)
+    seen = set()
+    for _ in range(60):
+        writer.step()
+        seen.add(tuple(row.place for row in sorted(db[SEAT].scan())))
+    db.close()
+    assert len(paid) == 60 and len(seen) > 4
 
 
 # --- what the judge finds ---------------------------------------------------------------------------
@@ -101,7 +119,7 @@ def states_of(*paid: tuple[int, int, int], balance: int = START_BALANCE, back: A
     accounts = [(each, 4, balance, 0) for each in range(ACCOUNTS)]
     journal = [(*each, 1, 2, 3) for each in paid]
     exceptions = [(1, 2, 3, number, 0, 0, 0, *each) for number, each in enumerate(back)]
-    rows = {ACCOUNT: accounts, JOURNAL: journal, SCRATCH: [], f"{JOURNAL}$EX": exceptions}
+    rows = {ACCOUNT: accounts, JOURNAL: journal, SCRATCH: [], SEAT: [], f"{JOURNAL}$EX": exceptions}
     return {site: {"rows": rows, "applied": {"1": 10}, "end": ("", 0)} for site in (1, 2)}
 
 
@@ -132,6 +150,10 @@ def test_judge_reports_every_broken_promise(judged: Any) -> None:
     assert "taken back twice" in judged("epoch_trans", states_of(back=[(2, 0, 7)] * 2))[0]
     assert "of the primary" in judged("epoch_trans", states_of(back=[(1, 0, 7)]))[0]
     assert "lesser stamps" in judged("max", states_of((1, 0, 7)), "1 0 7 3:9")[0]
+    states = states_of((1, 0, 7))
+    for state in states.values():
+        state["rows"] |= {SEAT: [(1, 0, 0, 5), (1, 0, 1, 5), (1, 0, 2, None), (1, 0, 3, None)]}
+    assert "places [5] of a unique index are taken twice" in judged("one_way", states, paid)[0]
     states = states_of((1, 0, 7))
     states[2] = {**states[2], "rows": {**states[2]["rows"], SCRATCH: [(1, 1)]}}
     assert f"{SCRATCH} differs" in judged("one_way", states, paid)[0]

@@ -40,6 +40,9 @@ def test_same_seed_gives_the_same_run():
 def test_plans_have_every_function_topology_and_kind_of_fault():
     plans = [plan_of(seed) for seed in PLANNED_SEEDS]
     assert {plan.case.name for plan in plans} == set(BY_NAME)
+    # Story: only functions of epochs had a unique index, and their other modes never moved a value from row to row.
+    for has_unique in (True, False):
+        assert {plan.case.name for plan in plans if plan.has_unique is has_unique} == set(BY_NAME)
     assert len({plan.topology for plan in plans}) == 4
     assert {len(plan.sites) for plan in plans} == {2, 3, 4, 5}
     for name in Faults().__dict__:

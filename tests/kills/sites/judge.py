@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.kills.sites.audit import Read, compare, read_binlog
-from tests.kills.sites.modes import ACCOUNT, JOURNAL, SCRATCH, Mode
+from tests.kills.sites.modes import ACCOUNT, JOURNAL, SCRATCH, SEAT, Mode
 from tests.kills.sites.writers import ACCOUNTS, START_BALANCE
 from tidemark.engine.files.directory import PosixFiles
 from tidemark.replication.binlog.position import Position
@@ -74,6 +74,9 @@ class Judge:
         rows = states[first]["rows"]
         problems += self._journal(rows, ledger)
         problems += self._accounts(rows, ledger)
+        places = Counter(row[3] for row in rows[SEAT] if row[3] is not None)
+        if twice := [place for place, count in places.items() if count > 1]:
+            problems.append(f"places {twice} of a unique index are taken twice")
         return problems + self.compare_binlogs(states)
 
     def _journal(self, rows: dict[str, Any], ledger: Ledger) -> list[str]:
@@ -133,7 +136,7 @@ class Judge:
 def _differences(one: int, rows: dict[str, Any], other: int, theirs: dict[str, Any]) -> list[str]:
     """Return user tables that differ at two sites. Exceptions belong to the site that found them."""
     problems = []
-    for name in (ACCOUNT, JOURNAL, SCRATCH):
+    for name in (ACCOUNT, JOURNAL, SCRATCH, SEAT):
         here, there = {tuple(row) for row in rows[name]}, {tuple(row) for row in theirs[name]}
         if here != there:
             problems.append(

@@ -13,9 +13,10 @@ from typing import Any, Final
 ACCOUNT = "shop.account"
 JOURNAL = "shop.journal"
 SCRATCH = "shop.scratch"
+SEAT = "shop.seat"
 MARK = "shop.mark"
-TABLES: Final = (ACCOUNT, JOURNAL, SCRATCH, MARK)
-KEY_COLUMNS: Final = {ACCOUNT: 1, JOURNAL: 3, SCRATCH: 1, MARK: 2}
+TABLES: Final = (ACCOUNT, JOURNAL, SCRATCH, SEAT, MARK)
+KEY_COLUMNS: Final = {ACCOUNT: 1, JOURNAL: 3, SCRATCH: 1, SEAT: 3, MARK: 2}
 
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
@@ -72,7 +73,7 @@ class Mode:
 
 _LOGS_AGAIN: Final[Mapping[str, Any]] = MappingProxyType({**OPTIONS, "log_replica_updates": True})
 _EPOCH_TRANS: Final[Mapping[str, str]] = MappingProxyType(
-    dict.fromkeys((ACCOUNT, JOURNAL, SCRATCH), "NDB$EPOCH_TRANS()")
+    dict.fromkeys((ACCOUNT, JOURNAL, SCRATCH, SEAT), "NDB$EPOCH_TRANS()")
 )
 _MAX: Final[Mapping[str, str]] = MappingProxyType({ACCOUNT: "NDB$MAX(stamp)"})
 

@@ -1,7 +1,8 @@
 """Writers of a site that is killed meanwhile: tables, first rows, threads that transfer money.
 
 A transaction moves money between two accounts, inserts its row of the journal under (site, writer, sequence), and
-changes, inserts or deletes a row of a table of few keys (no deletes where the greatest stamp wins). The sequence starts
+changes, inserts or deletes a row of a table of few keys (no deletes where the greatest stamp wins). Values of a unique
+index change hands between the writer's own rows of another table. The sequence starts
 with the number of the life, so that a row that a conflict removed is never inserted again.
 """
 
@@ -12,9 +13,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.kills.sites.modes import ACCOUNT, JOURNAL, MARK, SCRATCH, SiteRole
+from tests.kills.sites.modes import ACCOUNT, JOURNAL, MARK, SCRATCH, SEAT, SiteRole
 from tidemark.engine.base.clock import SystemClock
-from tidemark.engine.base.errors import DuplicateKey, Error, Retryable, TableExists
+from tidemark.engine.base.errors import DuplicateKey, Error, IndexExists, Retryable, TableExists
 from tidemark.engine.schema.column import Column
 from tidemark.engine.types import Enum, Int32, Int64, UInt32, UInt64
 from tidemark.replication.settings.system_tables import NDB_REPLICATION
@@ -22,6 +23,9 @@ from tidemark.replication.settings.system_tables import NDB_REPLICATION
 ACCOUNTS: Final = 60
 START_BALANCE: Final = 1_000
 SCRATCH_ROWS: Final = 40
+SEATS: Final = 4  # rows of each writer, and values of the unique index for them
+# With more, a refused transaction takes all later ones of its writer with it, which need its rows.
+SEATS_SHARE: Final = 0.2
 RETRIES: Final = 100_000
 LIFE_BITS: Final = 24
 STAMP_BITS: Final = 2  # the low bits hold the site, so that no two stamps are equal
@@ -31,6 +35,7 @@ _KEYS: Final = {
     ACCOUNT: ("id",),
     JOURNAL: ("site", "writer", "sequence"),
     SCRATCH: ("id",),
+    SEAT: ("site", "writer", "number"),
     MARK: ("site", "number"),
 }
 _COLUMNS: Final = {
@@ -44,6 +49,12 @@ _COLUMNS: Final = {
         Column("amount", Int64),
     ],
     SCRATCH: [Column("id", Int32), Column("value", Int64)],
+    SEAT: [
+        Column("site", Int32),
+        Column("writer", Int32),
+        Column("number", Int32),
+        Column("place", Int64, nullable=True),
+    ],
     MARK: [Column("site", Int32), Column("number", Int64)],
 }
 _KINDS: Final = ("WRITE_ROW", "UPDATE_ROW", "DELETE_ROW", "REFRESH_ROW", "READ_ROW")
@@ -83,6 +94,10 @@ def prepare(db: Any, role: SiteRole) -> None:
             own = [each for each in columns if each.name in _KEYS[name]]
             _make(db, f"{name}$EX", [*_EXCEPTIONS, *own], _EXCEPTIONS_KEY)
         _make(db, name, columns, _KEYS[name])
+    try:
+        db.create_index(SEAT, "by_place", ["place"], unique=True)
+    except IndexExists:
+        pass  # an earlier life or the channel has created it
     if role.fills_tables and not len(db[ACCOUNT]):
         db[ACCOUNT].insert_many([(each, 0, START_BALANCE, 0) for each in range(ACCOUNTS)])
 
@@ -125,6 +140,7 @@ class Writer(threading.Thread):
         source, target = self.rng.sample(range(ACCOUNTS), 2)
         amount = self.rng.randrange(1, 50)
         other, draw = self.rng.randrange(SCRATCH_ROWS), self.rng.random()
+        seats = self.rng.sample(range(SEATS), 2) if self.rng.random() < SEATS_SHARE else []
         stamps: dict[int, int] = {}
 
         def work(txn: Any) -> None:
@@ -132,6 +148,8 @@ class Writer(threading.Thread):
             self._transfer(txn, {source: -amount, target: amount}, stamps)
             if not self.is_by_stamp:
                 self._scratch(txn, other, draw)
+            if seats:
+                self._change_seats(txn, seats)
             txn.insert(JOURNAL, (self.site, self.number, self.sequence, source, target, amount))
 
         while True:
@@ -152,6 +170,27 @@ class Writer(threading.Thread):
             stamps[account] = time_us << STAMP_BITS | self.site
             changes = {"stamp": stamps[account], "balance": row.balance + moves[account], "changes": row.changes + 1}
             txn.update(ACCOUNT, account, changes)
+
+    def _change_seats(self, txn: Any, seats: list[int]) -> None:
+        """Let two of the writer's rows exchange their values of the unique index, or move the value of one to the other
+        one; a missing row takes a value that no row has.
+        """
+        keys = [(self.site, self.number, each) for each in range(SEATS)]
+        rows = [txn.get(SEAT, key, lock="exclusive") for key in keys]
+        first, second = seats
+        one, other = rows[first], rows[second]
+        if one is None:
+            taken = {row.place for row in rows if row is not None}
+            places = [(self.site << 8 | self.number) << 8 | each for each in range(SEATS)]
+            free = next((place for place in places if place not in taken), None)
+            txn.insert(SEAT, (*keys[first], free))
+        elif other is None:
+            txn.delete(SEAT, keys[first])
+            txn.insert(SEAT, (*keys[second], one.place))
+        else:
+            txn.update(SEAT, keys[first], {"place": None})
+            txn.update(SEAT, keys[second], {"place": one.place})
+            txn.update(SEAT, keys[first], {"place": other.place})
 
     def _scratch(self, txn: Any, key: int, draw: float) -> None:
         row = txn.get(SCRATCH, key, lock="exclusive")

@@ -26,7 +26,7 @@ MAIN_COLUMNS = (
     Column("tag", UInt64),
     Column("stamp", UInt64),
     Column("note", VarChar(20), nullable=True),
-    Column("code", VarChar(4), nullable=True),  # has a unique index in some plans
+    Column("code", VarChar(8), nullable=True),  # has a unique index in some plans
 )
 JOURNAL_COLUMNS = (Column("id", UInt64), Column("stamp", UInt64))
 _HEAD = (

@@ -216,6 +216,21 @@ class Work:
             stamp = ((before >> 4) + world.rng.randrange(1, 50)) << 4 | number
         self._stamps[key] = stamp
         code = None
-        if world.plan.has_unique and owner_of(key) is None:
-            code = world.rng.choice([each for each in CODES if row is None or each != row[4]])
+        if codes := self._codes(key):
+            code = world.rng.choice([each for each in codes if row is None or each != row[4]])
         return Change(key, kind, world.next_moment() << 4 | number, stamp, code)
+
+    def _codes(self, key: int) -> tuple[str | None, ...]:
+        """Return the values that the unique column of a row may have, none if it stays NULL.
+
+        Several sites take the same only where a function of epochs decides: functions without a winner keep a row at
+        each site. Elsewhere values move between the rows that one site owns, and a shared row has values of its own.
+        """
+        plan, owner = self.world.plan, owner_of(key)
+        if not plan.has_unique or (plan.case.is_epoch and owner is not None):
+            return ()
+        if plan.case.is_epoch:
+            return CODES
+        if owner is None:
+            return f"{key}a", f"{key}b", None
+        return tuple(each and f"{owner}{each}" for each in CODES)
