@@ -29,6 +29,13 @@ SEARCHES = {
     "async": ("expected.md", "guide.md"),
     "decimal": ("expected.md",),
     "compatibility": ("compatibility.md",),
+    "docker": ("guide.md",),
+    "pandas": ("guide.md",),
+    "getting started": ("start/README.md",),
+    "unique": ("expected.md",),
+    "sql": ("expected.md",),
+    "sqlite": ("migration.md",),
+    "restore": ("backup.md",),
 }
 STOP_WORDS = {"by", "only"}
 
