@@ -215,8 +215,8 @@ def _within(histogram: Mapping[str, Any], share: float) -> str:
 def _time(seconds: float) -> str:
     for unit, size in (("s", 1.0), ("ms", 1e-3)):
         if seconds >= size:
-            return f"{seconds / size:,.3g} {unit}"
-    return f"{seconds / 1e-6:,.3g} µs"
+            return f"{seconds / size:,.3g}\u00a0{unit}"
+    return f"{seconds / 1e-6:,.3g}\u00a0µs"
 
 
 def _restart(report: Mapping[str, Any]) -> Iterator[str]:
