@@ -142,6 +142,7 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
             self._resources = self._store.resources
             self._failure = self._store.failure
             self._clock = self._store.clock
+            self._opened_at = self._clock.monotonic()
             self._values = settings({}) if replication is None else replication
             self._binlog = attach(files, self._opened, self._values, completed)
             self._server_id: int = self._values["server_id"] or 0
@@ -892,7 +893,7 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
             ('open', 3)
         """
         return {
-            **store_status(self._opened, self._lcp),
+            **store_status(self._opened, self._lcp, self._clock.monotonic() - self._opened_at),
             "binlog": None if self._binlog is None else self._binlog.counters(),
             "archive": None if self._archiver is None else self._archiver.status(),
             "expiry": self._expirer.counters(),

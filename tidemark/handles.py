@@ -62,7 +62,12 @@ def table_counters(tables: Iterable[Table]) -> dict[str, Any]:
     found = {}
     for table in tables:
         indexes = counters_of(table.listed_indexes())
-        found[table.name] = {"id": table.table_id, "rows": table.count(), **({"indexes": indexes} if indexes else {})}
+        found[table.name] = {
+            "id": table.table_id,
+            "rows": table.count(),
+            "memory_bytes": table.memory_bytes(),
+            **({"indexes": indexes} if indexes else {}),
+        }
     return found
 
 

@@ -41,6 +41,7 @@ from tidemark.recovery.system_restart.place import check_exists
 from tidemark.recovery.system_restart.sysfile import read_sysfile
 from tidemark.session import READ_COMMITTED, Isolation, Lock, Transaction, is_own_view
 from tidemark.shared_calls import StoreReads
+from tidemark.store_status import process_status
 from tidemark.typed_rows import SnapshotTables
 
 if TYPE_CHECKING:
@@ -386,6 +387,7 @@ class ReadOnlyDatabase(StoreReads):
                 "incarnation": view.sysfile.incarnation,
                 "pid": os.getpid(),
             },
+            "process": process_status(),
             "epoch": {"shown": view.epoch},
             "lcp": {
                 "id": view.lcp_id,

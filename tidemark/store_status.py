@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from tidemark.display import state_of
 from tidemark.engine.disk import matrix_layout as m
 from tidemark.engine.disk.cache_layout import FILE_SHIFT, PAGE_IN_FILE_MASK, TS_EXTENT_PAGES, TS_PAYLOAD
 from tidemark.engine.disk.matrix import extents_of, matrix_of
+from tidemark.engine.files.directory import resident_bytes
 from tidemark.engine.memory.arena_layout import DISK_CLASSES, F_TABLESPACE, MATRIX_ROWS, PAGE_BYTES
 from tidemark.handles import table_counters
 
@@ -22,8 +24,14 @@ if TYPE_CHECKING:
     from tidemark.recovery.system_restart.restart import Opened
 
 
-def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
-    """Return the counters of the engine and of local checkpoints as plain values."""
+def process_status() -> dict[str, Any]:
+    """Return the version of Tidemark in this process, and the bytes of its memory that are in RAM."""
+    version = sys.modules["tidemark"].__version__  # the package imports this module, so it cannot be imported here
+    return {"version": version, "resident_bytes": resident_bytes()}
+
+
+def store_status(opened: Opened, lcp: LocalCheckpoint, open_seconds: float) -> dict[str, Any]:
+    """Return the counters of the engine and of local checkpoints as plain values. open_seconds: since the opening."""
     store = opened.store
     return {
         "store": {
@@ -31,7 +39,9 @@ def store_status(opened: Opened, lcp: LocalCheckpoint) -> dict[str, Any]:
             "uuid": opened.identity[0].hex(),
             "incarnation": opened.identity[1],
             "pid": os.getpid(),
+            "open_seconds": round(open_seconds, 3),
         },
+        "process": process_status(),
         "epoch": {"current": store.epochs.current, "newest_closed": store.epochs.newest_closed},
         "log": store.log.counters(),
         "lcp": {

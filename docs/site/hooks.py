@@ -112,6 +112,10 @@ BOOSTS = {
     "style.md": 0.02,
     "project/": 0.2,
     "errors.md": 0.3,
+    "reference/errors.md": 0.3,
+    "reference/asyncio.md": 0.2,
+    "reference/clients.md": 0.2,
+    "ingest.md": 0.3,
 }
 # A link to a page whose text is the name of its file.
 FILE_LINK = re.compile(r"\[`?[\w./-]+\.md`?\]\(([\w./-]+\.md)(#[^)\s]*)?\)")

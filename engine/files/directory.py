@@ -784,6 +784,15 @@ def _read_holder(descriptor: int) -> int | None:
     return None
 
 
+def resident_bytes() -> int | None:
+    """Return the memory of this process that is in RAM; None where the system does not say."""
+    try:
+        with open("/proc/self/statm", encoding="ascii") as source:
+            return int(source.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None
+
+
 def _boot_id() -> str:
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as source:

@@ -108,7 +108,7 @@ def compile_set(name: str, dispatcher: Any) -> None:
         # In another order in each process: those that start together take each other's code.
         others = not_kept(each for each in together if each != name)
         order = sorted(others, key=lambda each: zlib.crc32(f"{os.getpid()} {each}".encode()))
-        _compile([name, *order], {name: _seconds_of(name), **others}, set_of(name) or name.rpartition(".")[0])
+        _compile([name, *order], {name: _seconds_of(name), **others}, set_of(name) or "further calls")
 
 
 def compile_declared(first: float = 0.0) -> None:

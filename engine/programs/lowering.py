@@ -59,7 +59,7 @@ def compared(table: str, column: Column, condition: str, given: Any) -> Lowered:
     kind = column.type
     value = plain(given)
     if kind.has_arithmetic:
-        return _exact(table, kind, condition, value)
+        return _exact(table, column, condition, value)
     if not kind.has_order and condition not in ("eq", "ne"):
         raise refused(table, f"{type(kind).__name__} column {column.name!r} has no order; use == and !=")
     try:
@@ -90,15 +90,18 @@ def pattern(given: bytes) -> Lowered:
     return may_be_slow(tokens), (tokens,)
 
 
-def _exact(table: str, kind: ColumnType, condition: str, value: Any) -> Lowered:
+def _exact(table: str, column: Column, condition: str, value: Any) -> Lowered:
+    kind = column.type
     limits = kind.stored_range
     if type(value) is int and limits is not None and not kind.scale and limits[0] <= value <= limits[1]:
         return condition, (value,)
     if not is_int(value) and not isinstance(value, (float, PythonDecimal)):
-        raise refused(table, f"a {kind!r} column is compared with numbers, got {shown(value)}")
+        raise refused(table, f"{kind!r} column {column.name!r} is compared with numbers, got {shown(value)}")
     if isinstance(value, PythonDecimal):
         if not value.is_finite():
-            raise refused(table, f"a column is compared with finite decimals, got {shown(value)}")
+            raise refused(
+                table, f"{kind!r} column {column.name!r} is compared with finite decimals, got {shown(value)}"
+            )
         if kind.python is PythonDecimal:
             try:
                 return condition, (kind.compared(value),)

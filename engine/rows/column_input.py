@@ -146,7 +146,8 @@ def _named_columns(data: Any, definition: TableDefinition) -> list[tuple[Any, An
     if _is_pandas(data):
         if not hasattr(data, "columns"):
             return None
-        return [(str(name), data.iloc[:, place]) for place, name in enumerate(data.columns)]
+        _check_index(data, names := [str(name) for name in data.columns], definition)
+        return [(name, data.iloc[:, place]) for place, name in enumerate(names)]
     if hasattr(data, "get_columns"):  # of polars
         return [(each.name, each) for each in data.get_columns()]
     if isinstance(data, (pa.Array, pa.ChunkedArray)) or hasattr(data, "dtype"):
@@ -285,6 +286,13 @@ def _from_pandas(frame: Any, definition: TableDefinition) -> pa.RecordBatch:
     import pyarrow as pa
 
     names = [str(name) for name in frame.columns]
+    _check_index(frame, names, definition)
+    arrays = [_pandas_column(frame.iloc[:, place], name, definition) for place, name in enumerate(names)]
+    return pa.RecordBatch.from_arrays(arrays, names=names)
+
+
+def _check_index(frame: Any, names: Sequence[str], definition: TableDefinition) -> None:
+    """Raises: TypeMismatch if a column of the table is in the index of a frame of pandas, and not in its columns."""
     for name in frame.index.names:
         if name not in names and any(column.name == name for column in definition.columns):
             raise TypeMismatch(
@@ -292,8 +300,6 @@ def _from_pandas(frame: Any, definition: TableDefinition) -> pa.RecordBatch:
                 table=definition.name,
                 column=name,
             )
-    arrays = [_pandas_column(frame.iloc[:, place], name, definition) for place, name in enumerate(names)]
-    return pa.RecordBatch.from_arrays(arrays, names=names)
 
 
 def _pandas_column(series: Any, name: str, definition: TableDefinition) -> pa.Array:

@@ -11,7 +11,7 @@ from tidemark.engine.base.errors import Rejected, SchemaInvalid
 from tidemark.engine.schema.computed import Computed, computed_named
 from tidemark.engine.schema.names import check_name, no_such_column
 from tidemark.engine.types import ColumnType, from_json, value_from_json, value_to_json
-from tidemark.engine.types.base import shown
+from tidemark.engine.types.base import name_of, shown
 
 MEMORY = "memory"
 DISK = "disk"
@@ -47,12 +47,25 @@ _MEANT = {
 }
 
 
-def _hint(given: object) -> str:
-    if not isinstance(given, type):
-        return ""
-    if issubclass(given, ColumnType):
-        return "; call it with its parameters"
-    return f"; use {_MEANT[given.__name__]}" if given.__name__ in _MEANT else ""
+# Parameters of the types that need them, as an example.
+_PARAMETERS = {
+    "Decimal": "(10, 2)",
+    "Enum": "('new', 'done')",
+    "Char": "(2)",
+    "VarChar": "(40)",
+    "Binary": "(16)",
+    "VarBinary": "(40)",
+}
+
+
+def _refused(given: object) -> str:
+    """Return what was given in place of a column type, and what to write."""
+    if isinstance(given, type) and issubclass(given, ColumnType):
+        name = given.__name__
+        return f"the class {name}; call it with its parameters, as tm.{name}{_PARAMETERS.get(name, '(...)')}"
+    name = given.__name__ if isinstance(given, type) else given if isinstance(given, str) else ""
+    meant = _MEANT.get(name) or ((named := name_of(name)) and f"tm.{named}{_PARAMETERS.get(named, '')}")
+    return shown(given) + (f"; use {meant}" if meant else "")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,7 +108,7 @@ class Column:
     def __post_init__(self) -> None:
         check_name(self.name, "column")
         if not isinstance(self.type, ColumnType):  # a caller may pass any object
-            raise SchemaInvalid(f"column {self.name!r} needs a column type, got {shown(self.type)}{_hint(self.type)}")
+            raise SchemaInvalid(f"column {self.name!r} needs a column type, got {_refused(self.type)}")
         if not isinstance(self.nullable, bool):
             raise SchemaInvalid(f"column {self.name!r}: nullable must be True or False, got {shown(self.nullable)}")
         if self.storage not in STORAGES:

@@ -88,8 +88,11 @@ def _uuid7(kind: ColumnType, clock: Clock, count: int) -> pa.Array:
 _INTEGERS = (t.Int8, t.Int16, t.Int32, t.Int64, t.UInt8, t.UInt16, t.UInt32, t.UInt64)
 # Any: a class of rows may give them as defaults of its fields.
 autoincrement: Any = Computed("autoincrement", _INTEGERS, None)
+"""Default of one integer column of the primary key: the next number, also for None. `insert` and `write` return it."""
 now: Any = Computed("now", (t.Timestamp, t.DateTime, t.Date, t.Time), _now)
+"""Default of a Timestamp, DateTime, Date or Time: the moment in UTC, one for all rows of a call."""
 uuid7: Any = Computed("uuid7", (t.UUID,), _uuid7)
+"""Default of a UUID: one of version 7, whose order is that of time."""
 KINDS: Final[dict[str, Computed]] = {each.name: each for each in (autoincrement, now, uuid7)}
 
 

@@ -24,7 +24,18 @@ from tidemark.engine.index.ordered import OrderedIndex
 from tidemark.engine.index.stored import AnyIndex, StoredIndex, StoredUnique
 from tidemark.engine.index.unique import UniqueHash
 from tidemark.engine.memory.arena import Arena, memory_full
-from tidemark.engine.memory.arena_layout import F_ROWS, MODE_BITS, OK, ST_MORE, T_PARTITION
+from tidemark.engine.memory.arena_layout import (
+    BLOCK_WORDS,
+    F_FIXED_PAGES,
+    F_INDEX_BLOCKS,
+    F_ROWS,
+    F_VAR_PAGES,
+    MODE_BITS,
+    OK,
+    PAGE_BYTES,
+    ST_MORE,
+    T_PARTITION,
+)
 from tidemark.engine.memory.handles_kernels import set_descriptor_word
 from tidemark.engine.programs.checks import Checks
 from tidemark.engine.rows.column_words import column_place
@@ -291,6 +302,11 @@ class Table:
     def count(self) -> int:
         """Return the number of committed rows in its fragments; 0 after a drop."""
         return self.arena.sum_words(self.fragments, F_ROWS)
+
+    def memory_bytes(self) -> int:
+        """Return the bytes of the pages of its rows and of the blocks of its primary index; 0 after a drop."""
+        pages = sum(self.arena.sum_words(self.fragments, word) for word in (F_FIXED_PAGES, F_VAR_PAGES))
+        return pages * PAGE_BYTES + self.arena.sum_words(self.fragments, F_INDEX_BLOCKS) * BLOCK_WORDS * 8
 
     def drop(self) -> None:
         """Free all memory; the caller has ensured that no reader or writer uses the table."""

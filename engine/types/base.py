@@ -380,6 +380,11 @@ def families() -> list[type[ColumnType]]:
     return list(dict.fromkeys([*map(type, _PLAIN.values()), *_CLASSES.values()]))
 
 
+def name_of(text: str) -> str:
+    """Return the name of the type that a text gives in whatever case, "" if it gives none."""
+    return next((name for name in (*_PLAIN, *_CLASSES) if name.lower() == text.lower()), "")
+
+
 def type_of(value: object) -> ColumnType | None:
     """Return a type without parameters whose values have the Python class of this one, None if there is none."""
     return next(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +50,8 @@ class Enum(ColumnType):
             raise SchemaInvalid(f"Enum needs 1 to {limits.ENUM_MEMBERS_MAX} members, got {len(members)}")
         for member in members:
             if not isinstance(member, str) or not member.isprintable():
-                raise SchemaInvalid(f"Enum members must be printable str, got {shown(member)}")
+                hint = "; give each as an argument, as in Enum('new', 'done')" if isinstance(member, Iterable) else ""
+                raise SchemaInvalid(f"Enum members must be printable str, got {shown(member)}{hint}")
         if len(set(members)) != len(members):
             raise SchemaInvalid(f"Enum members must differ from each other, got {shown(members)}")
         # A member of an `enum` of texts is its value: `str` would give its name.

@@ -25,7 +25,7 @@ def sections(text: str) -> dict[str, str]:
     root = ElementTree.fromstring(rest)
     assert "prefers-color-scheme: dark" in rest and "viewport" in rest
     found = {each.attrib["id"]: " ".join(" ".join(each.itertext()).split()) for each in root.iter("section")}
-    assert tuple(found) == ("restart", "memory", "disk", "log", "flight", "conflicts", "group")
+    assert tuple(found) == ("activity", "restart", "memory", "disk", "log", "flight", "conflicts", "group")
     for each in root.iter("rect"):  # no bar leaves its picture
         assert all(float(each.attrib[name]) >= 0 for name in ("x", "y", "width", "height"))
     return found
@@ -65,12 +65,35 @@ def test_page_of_a_closed_store(shop: Path, tmp_path: Path) -> None:
     for phase in ("load", "read log", "redo", "build indexes"):
         assert re.search(rf"{phase} [\d,.]+ ms", found["restart"]), phase
     assert "local checkpoint UNDO REDO indexes other" in found["restart"]
-    assert "pages of data memory" in found["memory"] and "test.note 2,000, index by_id" in found["memory"]
+    assert "pages of data memory" in found["memory"] and re.search(
+        r"test\.note 2,000, [\d,.]+ [KM]iB, index by_id", found["memory"]
+    )
     assert "Search matrix" in found["disk"] and "≥ 80 %" in found["disk"] and "Map: one line" in found["disk"]
     assert "(the tail)" in found["log"] and "UNDO log" in found["log"] and "local checkpoint" in found["log"]
     assert "3 rows in exceptions tables, by the GCI of their source; a bar is 4 GCIs" in found["conflicts"]
     assert "view 14" in found["group"] and "10.0.0.2:7400" in found["group"]
     assert "No site follows" in found["flight"]
+
+
+def test_page_has_its_time_the_rate_of_commits_and_how_long_they_took(tmp_path: Path) -> None:
+    """Story: the page said neither when it was made nor how busy the store was."""
+    with tm.open(tmp_path / "busy", **SMALL, durability="commit") as db:
+        table = db.create_table("test.t", [tm.Column("id", tm.Int64)], "id")
+        for key in range(3):
+            table.insert((key,))
+        status: dict[str, Any] = {**db.status(), "restart": db.restart_report}
+        space = db.space_report()
+    status["store"]["open_seconds"] = 8.0
+    status["log"] |= {"transactions_written": 4, "bytes_written": 20 * 4_096}
+    buckets = [[0.001, 0], [0.01, 2], [0.1, 3]]
+    status["transactions"]["commit_seconds"] = {"count": 4, "sum_seconds": 0.18, "buckets": buckets}
+    text = page("busy", status, space, 1_000_000)
+    assert f"Made 1970-01-01T00:00:01+00:00 by Tidemark {tm.__version__}: store" in text
+    found = sections(text)["activity"]
+    assert "4 commits with changes in the 8 s since the opening, 0.5 a second; 80.0 KiB of log" in found
+    assert "commit that waits for the disk 4 45 ms 10 ms more than 100 ms" in found
+    status["log"]["transactions_written"] = 0
+    assert "No commit with changes in the 8 s" in sections(page("idle", status, space, 0))["activity"]
 
 
 def test_page_of_a_store_that_another_process_has_open(store: Path, tmp_path: Path) -> None:
@@ -85,7 +108,7 @@ def test_page_of_a_new_store_and_of_one_with_sites_and_hostile_names(tmp_path: P
     with tm.open(tmp_path / "new", **SMALL) as db:
         status: dict[str, Any] = {**db.status(), "restart": db.restart_report}
         space = db.space_report()
-    assert "nothing to restart" in sections(page("new", status, space))["restart"]
+    assert "nothing to restart" in sections(page("new", status, space, 0))["restart"]
     stations = {
         name: {"epochs_on_the_way": count} for name, count in (("received", 4), ("applied", 0), ("confirmed", 6))
     }
@@ -94,7 +117,7 @@ def test_page_of_a_new_store_and_of_one_with_sites_and_hostile_names(tmp_path: P
         "lag": {"to server 2": {"lag_epochs": 10, "lag_seconds": 2.5, "stations": stations}},
         "channels": {"<b>&": {"source": "a:1", "lag": {"epochs": 0, "seconds": None}}},
     }
-    status["tables"] = {'<i>"x"&': {"id": 1, "rows": 0}}
-    found = sections(page("<script>", status, space, conflicts=[1 << 32], group=None))
+    status["tables"] = {'<i>"x"&': {"id": 1, "rows": 0, "memory_bytes": 0}}
+    found = sections(page("<script>", status, space, 0, conflicts=[1 << 32], group=None))
     assert "10, the oldest 2.5 s old" in found["flight"] and "channel <b>& from a:1" in found["flight"]
     assert "Ndb_conflict_fn_max 7" in found["conflicts"] and "fn_old" not in found["conflicts"]

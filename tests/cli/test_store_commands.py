@@ -122,7 +122,8 @@ def test_tables_of_a_store_without_any_is_a_header(tmp_path: Path) -> None:
 
 
 def test_status_and_checkpoint_of_a_closed_store_open_it(store: Path) -> None:
-    assert document("status", store)["tables"]["test.account"] == {"id": 1, "rows": 9}
+    (rows, bytes_) = (document("status", store)["tables"]["test.account"][name] for name in ("rows", "memory_bytes"))
+    assert rows == 9 and bytes_ > 0
     report = document("checkpoint", store)
     assert (report["lcp_id"], report["rows"]) == (2, 10)
     assert document("status", store)["lcp"]["next_id"] == 3

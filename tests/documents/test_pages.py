@@ -50,6 +50,20 @@ def shown(heading: str) -> list[str]:
     return [block.strip() for block in section.split("\n## ")[0].split("```")[1::2]]
 
 
+def test_pages_that_are_typed_in_one_directory_open_stores_of_their_own() -> None:
+    """Story: README and guide both made `shop`, so who typed one after the other met TableExists. So did the tutorial
+    of two sites and the page on replication, and the guide and two more pages.
+    """
+    pages = ["guide.md", "expected.md", "migration.md", "clients.md", "metrics.md", "load.md", "replication.md"]
+    pages += [str(path.relative_to(DOCS)) for path in sorted((DOCS / "tutorials").glob("*.md"))]
+    made: dict[str, set[str]] = {}
+    for page in ("../README.md", *pages):
+        for store in re.findall(r"\bopen\(\s*\"([^\"]+)\"", "\n".join(blocks(page))):
+            made.setdefault(store, set()).add(page)
+    assert {"accounts", "shop", "bank", "moved", "first site", "spark-shop"} <= made.keys()
+    assert {store: pages for store, pages in made.items() if len(pages) > 1} == {}
+
+
 def test_metrics_as_their_page_uses_them(tmp_path: Path) -> None:
     run_program(tmp_path, *blocks("metrics.md"))
 

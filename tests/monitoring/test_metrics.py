@@ -67,6 +67,9 @@ def test_values_are_those_of_the_status() -> None:
         )
         assert found["tidemark_log_writes_total", ""] == found["tidemark_log_sync_seconds_count", ""]
         assert found["tidemark_table_rows", "test.account"] == 5
+        assert found["tidemark_table_bytes", "test.account"] == status["tables"]["test.account"]["memory_bytes"] > 0
+        assert found["tidemark_build_info", tm.__version__] == 1
+        assert found["tidemark_process_resident_bytes", ""] > 2**20
         assert not any(name.startswith(("tidemark_binlog", "tidemark_page")) for name, _ in found)
     assert samples(db)["tidemark_open", ""] == 0
 
@@ -74,7 +77,9 @@ def test_values_are_those_of_the_status() -> None:
 def test_number_of_tables_does_not_decide_how_many_series_there_are() -> None:
     with open_memory() as db:
         status = db.status()
-        status["tables"] = {f"t.t{number}": {"id": number, "rows": number} for number in range(TABLES_MAX + 50)}
+        status["tables"] = {
+            f"t.t{number}": {"id": number, "rows": number, "memory_bytes": 32_768} for number in range(TABLES_MAX + 50)
+        }
 
         class Many:
             def status(self) -> dict[str, Any]:

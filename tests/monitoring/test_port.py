@@ -66,10 +66,19 @@ def test_metrics_are_answered_and_the_connection_ends(serving: MetricsServing, d
     assert asked(serving, GET.replace(b"/metrics", b"/metrics?name=x"))[0] == "HTTP/1.1 200 OK"
 
 
+def test_the_port_itself_has_a_link_to_the_metrics(serving: MetricsServing) -> None:
+    """Story: who opened the address that the command had printed saw 404."""
+    status, body = asked(serving, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert status == "HTTP/1.1 200 OK" and b'<a href="/metrics">' in body
+    assert asked(serving, b"HEAD / HTTP/1.1\r\n\r\n") == ("HTTP/1.1 200 OK", b"")
+    assert repr(serving) == f"<tidemark metrics at {serving.name}>"
+
+
 @pytest.mark.parametrize(
     ("request_", "status"),
     [
-        (b"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found"),
+        (b"GET /other HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found"),
+        (b"POST / HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed"),
         (b"GET /metrics/../../etc/passwd HTTP/1.1\r\n\r\n", "HTTP/1.1 404 Not Found"),
         (b"POST /metrics HTTP/1.1\r\nContent-Length: 3\r\n\r\n", "HTTP/1.1 405 Method Not Allowed"),
         (b"DELETE /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 405 Method Not Allowed"),

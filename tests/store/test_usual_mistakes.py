@@ -120,6 +120,16 @@ MISTAKES: dict[str, Mistake] = {
         tm.TypeMismatch,
         r"'id' is in the index of the frame, which is no column; call reset_index\(\)",
     ),
+    "keys in the index of a frame": (
+        lambda t: t.get_many(pd.DataFrame({"name": ["cup"]}, pd.Index([2], name="id"))),
+        tm.TypeMismatch,
+        r"'id' is in the index of the frame, which is no column; call reset_index\(\)",
+    ),
+    "a number as text in a condition": (
+        lambda t: t.scan(where=col("id") == "1"),
+        tm.ProgramInvalid,
+        "Int64 column 'id' is compared with numbers, got str '1'",
+    ),
     "a member that an Enum has not": (
         lambda t: tm.Column("side", tm.Enum("buy", "sell"), default="hold"),
         tm.SchemaInvalid,
@@ -255,7 +265,22 @@ OF_STORES: dict[str, Mistake] = {
     "a type without its length": (
         lambda db: tm.Column("a", tm.VarChar),
         tm.SchemaInvalid,
-        "call it with its parameters",
+        r"needs a column type, got the class VarChar; call it with its parameters, as tm.VarChar\(40\)",
+    ),
+    "a type by its name": (
+        lambda db: tm.Column("a", "int64"),
+        tm.SchemaInvalid,
+        "needs a column type, got str 'int64'; use tm.Int64",
+    ),
+    "a type with parameters by its name": (
+        lambda db: tm.Column("a", "VARCHAR"),
+        tm.SchemaInvalid,
+        r"got str 'VARCHAR'; use tm.VarChar\(40\)",
+    ),
+    "members of an Enum in a list": (
+        lambda db: tm.Enum(["buy", "sell"]),
+        tm.SchemaInvalid,
+        r"got list \['buy', 'sell'\]; give each as an argument, as in Enum\('new', 'done'\)",
     ),
     "columns that are pairs": (
         lambda db: db.create_table("t", [("id", tm.Int64)], "id"),

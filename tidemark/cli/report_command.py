@@ -23,15 +23,17 @@ _file = click.Path(path_type=Path, dir_okay=False)
 def report(store: Path, output: Path | None, picture: Path | None, data_memory: str | None, as_json: bool) -> None:
     """Show how full the pages of disk columns are: search matrix, pages by fill, map of extents.
 
-    With -o a page of HTML about the whole store is written: last restart, memory, disk columns, log, epochs in flight,
-    conflicts, nodes of its group. It needs no network. The figures are those of the process that has the store open, or
-    come from restarting the store.
+    With -o a page of HTML about the whole store is written: commits and their times, last restart, memory, disk
+    columns, log, epochs in flight, conflicts, nodes of its group. It needs no network. The figures are those of the
+    process that has the store open, or come from restarting the store.
     """
     found, status, conflicts = _figures(store, data_memory)
     if output is not None:
         from tidemark.cli.report_page import page
+        from tidemark.engine.base.clock import SystemClock
 
-        text = page(f"Tidemark: {store.absolute().name}", status, found, conflicts=conflicts, group=_group(store))
+        made_us, title = SystemClock().wall_us(), f"Tidemark: {store.absolute().name}"
+        text = page(title, status, found, made_us, conflicts=conflicts, group=_group(store))
         output.write_text(text, encoding="utf-8")
     if picture is not None:
         from tidemark.report import draw_space

@@ -1,4 +1,4 @@
-"""One HTML page about a store: restart, memory, disk columns, log, replication, conflicts, node group.
+"""One HTML page about a store: activity, restart, memory, disk columns, log, replication, conflicts, node group.
 
 The page is self-contained: styles and pictures (SVG) are inline. Bars are stretched to the width of the window and
 contain no text, so that text keeps its size at any width.
@@ -11,8 +11,9 @@ from html import escape
 from itertools import groupby
 from typing import Any
 
-from tidemark.cli.output import epoch_text
+from tidemark.cli.output import epoch_text, time_text
 from tidemark.engine.base.ids import gci_of
+from tidemark.engine.types.base import counted
 
 # Colours of the timeline: phases that NDB's restart shows separately. Other phases are grey.
 PHASES = {
@@ -74,17 +75,19 @@ i.index { background: var(--index); } i.other { background: var(--other); }
 """
 
 
-def page(title: str, status: Mapping[str, Any], space: Mapping[str, Any], **more: Any) -> str:
+def page(title: str, status: Mapping[str, Any], space: Mapping[str, Any], made_us: int, **more: Any) -> str:
     """Return the page of a store.
 
     Args:
         title: The name of the store.
         status: As `Database.status`, with the report of the last restart as `restart`.
         space: As `Database.space_report`.
+        made_us: The time of the page, in µs since 1970.
         more: `conflicts`, source epochs of refused rows or None if they are not known, and `group`, the group as this
             node remembers it or None.
     """
     parts = {
+        "activity": _activity(status),
         "restart": _restart(status["restart"]),
         "memory": _memory(status),
         "disk": _disk(status, space),
@@ -97,8 +100,9 @@ def page(title: str, status: Mapping[str, Any], space: Mapping[str, Any], **more
     body = "\n".join(f'<section id="{name}">\n{part}\n</section>' for name, part in sections)
     epoch = status["epoch"]["current"]
     about = (
-        f"store {status['store']['uuid']}, opening {status['store']['incarnation']}, state {status['store']['state']},"
-        f" epoch {epoch_text(epoch)}"
+        f"Made {time_text(made_us, 'seconds')} by Tidemark {status['process']['version']}: store"
+        f" {status['store']['uuid']}, opening {status['store']['incarnation']}, state {status['store']['state']}, epoch"
+        f" {epoch_text(epoch)}"
     )
     return (
         f'<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8"/>\n'
@@ -177,6 +181,44 @@ def _share(part: float, whole: float) -> float:
 
 
 # --- sections -------------------------------------------------------------------------------------
+def _activity(status: Mapping[str, Any]) -> Iterator[str]:
+    seconds, commits = status["store"]["open_seconds"], status["log"]["transactions_written"]
+    yield "<h2>Activity</h2>"
+    since = f"in the {seconds:,.0f} s since the opening"
+    if not commits:
+        yield f"<p>No commit with changes {since}.</p>"
+        return
+    rate = f", {commits / seconds:,.1f} a second" if seconds else ""
+    written = _bytes(status["log"]["bytes_written"])
+    yield f"<p>{counted(commits, 'commit')} with changes {since}{rate}; {written} of log.</p>"
+    timed = (
+        ("commit that waits for the disk", status["transactions"]["commit_seconds"]),
+        ("write of the log with its sync", status["log"]["sync_seconds"]),
+        ("local checkpoint", status["lcp"]["run_seconds"]),
+    )
+    rows = [
+        (what, each["count"], _time(each["sum_seconds"] / each["count"]), _within(each, 0.5), _within(each, 0.99))
+        for what, each in timed
+        if each["count"]
+    ]
+    if rows:
+        yield _table(("what", "count", "mean", "half took up to", "99 % took up to"), rows)
+
+
+def _within(histogram: Mapping[str, Any], share: float) -> str:
+    """Return the bound of the first bucket up to which this share of the durations is."""
+    needed = share * histogram["count"]
+    bound = next((bound for bound, count in histogram["buckets"] if count >= needed), None)
+    return f"more than {_time(histogram['buckets'][-1][0])}" if bound is None else _time(bound)
+
+
+def _time(seconds: float) -> str:
+    for unit, size in (("s", 1.0), ("ms", 1e-3)):
+        if seconds >= size:
+            return f"{seconds / size:,.3g}\u00a0{unit}"
+    return f"{seconds / 1e-6:,.3g}\u00a0µs"
+
+
 def _restart(report: Mapping[str, Any]) -> Iterator[str]:
     phases = report["phases"]
     whole = sum(each["ms"] for each in phases)
@@ -225,12 +267,12 @@ def _memory(status: Mapping[str, Any]) -> Iterator[str]:
         value = f"{resident:,} of {frames:,} frames, {dirty:,} dirty"
         yield _row(f"page cache of {_bytes(int(size))}", bars, value)
     most = max([each["rows"] for each in status["tables"].values()], default=0)
-    yield "<h3>Rows of tables</h3>"
+    yield "<h3>Rows of tables, and their memory</h3>"
     if not status["tables"]:
         yield "<p>There is no table.</p>"
     for name, each in status["tables"].items():
         indexes = ", ".join(each.get("indexes", {}))
-        value = f"{each['rows']:,}" + (f", index {indexes}" if indexes else "")
+        value = f"{each['rows']:,}, {_bytes(each['memory_bytes'])}" + (f", index {indexes}" if indexes else "")
         yield _row(name, [(0, _share(each["rows"], most), "checkpoint")], value)
 
 

@@ -54,9 +54,20 @@ def _at(path: str) -> Reader:
     return read
 
 
-def _rows(status: Status) -> dict[str, int]:
-    found = [(table["rows"], name) for name, table in status["tables"].items() if not is_system_table(name)]
-    return {name: rows for rows, name in sorted(found, reverse=True)[:TABLES_MAX]}
+def _of_tables(counter: str) -> Reader:
+    """Return a reader of a counter of the tables with the most rows."""
+
+    def read(status: Status) -> dict[str, int]:
+        tables = status["tables"]
+        found = sorted(((tables[name]["rows"], name) for name in tables if not is_system_table(name)), reverse=True)
+        return {name: tables[name][counter] for _, name in found[:TABLES_MAX]}
+
+    return read
+
+
+def _build(status: Status) -> dict[str, int] | None:
+    version = _at("process.version")(status)
+    return version and {version: 1}
 
 
 def _conflicts(status: Status) -> dict[str, int] | None:
@@ -84,6 +95,8 @@ METRICS = (
         "1 while the store is open, 0 after it has failed or was closed",
         lambda status: int(_at("store.state")(status) == "open"),
     ),
+    _gauge("build_info", "1; the label is the version of Tidemark in the process of the store", _build, "version"),
+    _gauge("process_resident_bytes", "Memory of the process that is in RAM", "process.resident_bytes"),
     _gauge("incarnation", "Openings of the store so far", "store.incarnation"),
     _gauge("epoch", "Epoch of commits now", "epoch.current"),
     _gauge("epoch_closed", "Newest closed epoch", "epoch.newest_closed"),
@@ -108,7 +121,8 @@ METRICS = (
     _gauge("snapshot_memory_used_bytes", "Memory in use by old rows for snapshots", "snapshots.used_bytes"),
     _counter("snapshots_dropped_total", "Snapshots dropped because `snapshot_memory` was full", "snapshots.dropped"),
     _gauge("tables", "Tables, those of the system included", lambda status: len(status["tables"])),
-    _gauge("table_rows", f"Rows, of the {TABLES_MAX} tables with the most rows", _rows, "table"),
+    _gauge("table_rows", f"Rows, of the {TABLES_MAX} tables with the most rows", _of_tables("rows"), "table"),
+    _gauge("table_bytes", "Memory of the same tables: rows and primary index", _of_tables("memory_bytes"), "table"),
     _counter("page_hits_total", "Disk pages found in memory, by page size", "disk.page_buffer.*.hits", "page_bytes"),
     _counter(
         "page_misses_total", "Disk pages not found in memory, by page size", "disk.page_buffer.*.misses", "page_bytes"

@@ -1,7 +1,7 @@
 """`tm.serve_metrics`: metrics over HTTP, for Prometheus.
 
-One request per connection, `GET /metrics`; nothing can be changed through it. `request_port.py` limits what clients may
-do. It asks for no secret: docs/security.md says what a stranger learns.
+One request per connection, `GET /metrics`, or `GET /` for a link to it; nothing can be changed through it.
+`request_port.py` limits what clients may do. It asks for no secret: docs/security.md says what a stranger learns.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark")
 
 PATH = b"/metrics"
+HOME = b"/"
+LINK = '<!DOCTYPE html><html lang="en"><title>Tidemark</title><a href="/metrics">Metrics of this store</a></html>\n'
 ANSWERS_MAX = 2  # at once: each reads the whole status
 
 
@@ -58,6 +60,9 @@ class MetricsServing(RequestPort, Closable):
         if not is_this_host(address[0]):
             _log.warning("metrics at %s: every host that reaches this port reads names of tables and counts", self.name)
 
+    def __repr__(self) -> str:
+        return f"<tidemark metrics at {self.name}>"
+
     def _take(self, received: bytearray) -> bytes | None:
         head, end, _ = bytes(received).partition(b"\r\n\r\n")
         return head if end else None
@@ -70,10 +75,13 @@ class MetricsServing(RequestPort, Closable):
         target, _, version = rest.partition(b" ")
         if not version.startswith(b"HTTP/1."):
             return _response("400 Bad Request", "this port speaks HTTP/1.1\n")
-        if target.partition(b"?")[0] != PATH:
+        path = target.partition(b"?")[0]
+        if path not in (PATH, HOME):
             return _response("404 Not Found", "there is only /metrics here\n")
         if method not in (b"GET", b"HEAD"):
             return _response("405 Method Not Allowed", "only GET is allowed here\n", more="Allow: GET, HEAD\r\n")
+        if path == HOME:
+            return _response("200 OK", LINK, "text/html; charset=utf-8", has_body=method == b"GET")
         try:
             text = metrics(self._db)
         except Error as error:

@@ -61,6 +61,9 @@ class CallServing(Closable):
         self.address = gate.address = self._server.address
         self.name = f"{self.address[0]}:{self.address[1]}"
 
+    def __repr__(self) -> str:
+        return f"<tidemark calls served at {self.name}>"
+
     def status(self) -> dict[str, Any]:
         """Return the address, and counts of connections: served, not authenticated yet, failed and evicted since the
         start.

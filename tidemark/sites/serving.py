@@ -43,6 +43,9 @@ class Serving(Closable):
         if heartbeat_row_ms:
             self._heartbeat.start()
 
+    def __repr__(self) -> str:
+        return f"<tidemark binlog served at {self.name}>"
+
     def _beat(self, stopped: threading.Event) -> None:
         while not stopped.is_set():
             try:
