@@ -22,8 +22,9 @@ from tidemark.engine.jit.kernel_sets import SETS
 ROOT = Path(__file__).resolve().parents[1]
 TABLE = ROOT / "engine" / "jit" / "kernel_sets.py"
 PACKAGE = "tidemark."
-# 21 kernels of 11 to 140 KB took 40 s in all, of a core that LLVM names znver5.
-SECONDS_OF_A_KB = 0.04
+# In one process, where the compiler was made ready in 0.29 s, 48 kernels of ordinary calls took 119 s of processor time
+# (docs/adr/0042-the-first-minute.md).
+SECONDS_OF_A_KB = 0.03
 
 ROWS = """
 import os

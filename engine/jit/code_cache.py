@@ -93,17 +93,24 @@ class _KeptKernel:
     def __init__(self, folder: str, stem: str) -> None:
         self._folder = folder
         self._stem = stem
+        self._takes_shipped = True
 
     def _leaf(self, key: Any) -> str:
         return f"{self._stem}.{hashlib.sha256(repr(key).encode()).hexdigest()[:16]}{SUFFIX}"
 
     def exists(self, key: Any) -> bool:
         """Whether there is a file; its content may still be unusable."""
-        return SHIPPED.exists(self._folder, self._stem) or _kept.exists(self._folder, self._leaf(key))
+        is_shipped = self._takes_shipped and SHIPPED.exists(self._folder, self._stem)
+        return is_shipped or _kept.exists(self._folder, self._leaf(key))
+
+    def leave_shipped(self) -> bool:
+        """Use no code of the installation from now on, because it cannot be loaded; return whether there was any."""
+        had, self._takes_shipped = self._takes_shipped and SHIPPED.exists(self._folder, self._stem), False
+        return had
 
     def load(self, key: Any) -> Any:
         """Return the object numba stored, or None. Raises: ValueError, OSError."""
-        code: bytes | memoryview | None = SHIPPED.read(self._folder, self._stem)
+        code: bytes | memoryview | None = SHIPPED.read(self._folder, self._stem) if self._takes_shipped else None
         if code is None:
             code = _kept.read(self._folder, self._leaf(key))
         return None if code is None else caching.pickle.loads(code)
@@ -186,6 +193,9 @@ class CodeCache(caching.FunctionCache):  # type: ignore[misc]
         except OSError as error:
             _announce_unkept(error)
         except Exception as error:  # code of another version of a library may make its reader raise anything
+            if self._cache_file.leave_shipped():
+                _log.warning("compiled code of %s, of the installation, cannot be used (%s)", self._name, error)
+                return self.load_overload(sig, target_context)  # an earlier process may have compiled it
             self._is_unusable = True
             _log.warning("compiled code of %s cannot be used (%s); compiling it again", self._name, error)
         if found is None and not COMPILING.is_waiting:

@@ -99,14 +99,17 @@ class ShippedCode:
     @functools.cached_property
     def _index(self) -> dict[str, Any]:
         try:
-            found = json.loads(_content(os.path.join(self._place, INDEX)))
+            found: Any = json.loads(_content(os.path.join(self._place, INDEX)))
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
             _log.warning("the index of the installation's compiled code cannot be read (%s); install it again", error)
             return {}
-        is_whole = isinstance(found, dict) and isinstance(found.get("kernels"), dict) and "features" in found
-        return found if is_whole else {}
+        is_index = isinstance(found, dict) and isinstance(found.get("kernels"), dict)
+        if not is_index or not isinstance(found.get("features"), list):
+            _log.warning("the index of the installation's compiled code is damaged; install it again")
+            return {}
+        return dict(found)
 
 
 def _leaf(folder: str, stem: str) -> str:

@@ -332,7 +332,8 @@ def _pandas_column(series: Any, name: str, definition: TableDefinition) -> pa.Ar
     values = series.to_numpy(dtype=object, copy=True)
     is_missing = series.isna().to_numpy()
     if keeps_nan:
-        is_missing &= [not isinstance(value, float) for value in values]
+        # A new array: that of pandas 3 cannot be written.
+        is_missing = is_missing & [not isinstance(value, float) for value in values]
     values[is_missing] = None
     return from_python(list(values), nullable(column), definition.name, 0)
 

@@ -25,6 +25,7 @@ from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import as_names
 from tidemark.engine.schema.row_shape import FIXED, KEY, VAR, PartLayout, Place
+from tidemark.engine.types.json import Document
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -295,10 +296,11 @@ def python_columns(batch: pa.RecordBatch | pa.Table, definition: TableDefinition
     ]
 
 
-def to_pandas(table: pa.Table | pa.RecordBatch) -> Any:
+def to_pandas(table: pa.Table | pa.RecordBatch, definition: TableDefinition) -> Any:
     """Return a pandas DataFrame. Columns of integers, floats and Bool that are nullable have the nullable types of
     pandas (Int64, Float32, boolean), whether or not they have a NULL: NumPy's have no NULL, and floats round integers.
-    All others have the types that Arrow chooses; NULL is pandas' missing value there.
+    Columns of JSON are `string`: a text in a column of objects is a document itself. All others have the types that
+    Arrow chooses; NULL is pandas' missing value there.
 
     Raises: Unsupported if pandas is not installed.
     """
@@ -307,19 +309,20 @@ def to_pandas(table: pa.Table | pa.RecordBatch) -> Any:
     with needed("to_pandas() needs pandas", "pandas"):
         import pandas as pd
 
-    if not any(_is_number(field.type) and field.nullable for field in table.schema):
+    documents = {column.name for column in definition.columns if isinstance(column.type, Document)}
+    dtypes: dict[str, Any] = {
+        field.name: pd.api.types.pandas_dtype("string" if field.name in documents else _pandas_name(field.type))
+        for field in table.schema
+        if field.name in documents or (_is_number(field.type) and field.nullable)
+    }
+    if not dtypes:
         return table.to_pandas()
     whole = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
-    series: dict[str, Any] = {}
-    plain = [field.name for field in whole.schema if not (_is_number(field.type) and field.nullable)]
-    frame = whole.select(plain).to_pandas()
-    for field in whole.schema:
-        if field.name in frame.columns:
-            series[field.name] = frame[field.name]
-            continue
-        name = "boolean" if pa.types.is_boolean(field.type) else _pandas_name(field.type)
-        dtype: Any = pd.api.types.pandas_dtype(name)
-        series[field.name] = pd.Series(dtype.__from_arrow__(whole.column(field.name)), copy=False)
+    frame = whole.select([name for name in whole.schema.names if name not in dtypes]).to_pandas()
+    series = {
+        name: pd.Series(dtypes[name].__from_arrow__(whole.column(name)), copy=False) if name in dtypes else frame[name]
+        for name in whole.schema.names
+    }
     return pd.DataFrame(series, copy=False)
 
 
@@ -330,7 +333,11 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _pandas_name(kind: pa.DataType) -> str:
-    """Return the name of pandas' nullable type: Int64, UInt8, Float32."""
+    """Return the name of pandas' nullable type: Int64, UInt8, Float32, boolean."""
+    import pyarrow as pa
+
+    if pa.types.is_boolean(kind):
+        return "boolean"
     name = str(np.dtype(kind.to_pandas_dtype()).name)
     return name.replace("uint", "UInt") if name.startswith("u") else name.title()
 
