@@ -94,6 +94,7 @@ ROW_CALLS = (
     Call("max", Kind.QUERY),
     Call("mean", Kind.QUERY),
     Call("aggregate", Kind.QUERY),
+    Call("sample", Kind.QUERY),
     Call("to_arrow", Kind.QUERY),
     Call("to_pandas", Kind.QUERY),
     Call("to_polars", Kind.QUERY),

@@ -39,11 +39,12 @@ from tidemark.engine.queries.conditions import Condition
 from tidemark.engine.queries.index_choice import Choice, Lookup, ranges_in, rows_of, way_of
 from tidemark.engine.queries.index_only import answers_alone, count_by_index, scan_index
 from tidemark.engine.queries.program_scans import accepted_batches, added_up, aggregate, scan_where
+from tidemark.engine.queries.samples import sample
 from tidemark.engine.rows.column_output import python_columns, to_numpy, to_pandas, to_polars, wanted_names
 from tidemark.engine.rows.row import row_class
 from tidemark.engine.rows.row_format import FEW_ROWS
 from tidemark.engine.schema.names import as_names
-from tidemark.engine.types.base import shown
+from tidemark.engine.types.base import is_int, shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -666,6 +667,32 @@ class Scan(ScanForms):
         return self._added_up({"value": ("mean", column)})[0]
 
     # --- rows ------------------------------------------------------------------------------------
+    def sample(self, n: int, *, seed: int | None = None) -> pa.Table:
+        """Return `n` rows chosen at random as an Arrow table, all of them if there are fewer.
+
+        Each row has the same chance, and none comes twice. The rows are in the order of the scan. It reads each row of
+        the scan once, and keeps some multiple of `n` rows in memory.
+
+        Args:
+            n: How many rows.
+            seed: A number of 0 or more: the same one chooses the same rows again, as long as the table, the scan and
+                the versions of Tidemark and NumPy are the same. None: another choice each time.
+
+        Raises:
+            SchemaInvalid: `n` or `seed` is no such number, or the scan locks its rows.
+
+        Examples:
+            >>> found = db["item"].scan(where=tm.col("stock") > 0).sample(10)
+            >>> sorted(found["name"].to_pylist())
+            ['cup', 'pen']
+        """
+        for name, number in (("n", n), ("seed", 0 if seed is None else seed)):
+            if not is_int(number) or number < 0:
+                raise SchemaInvalid(f"{name} must be a number of 0 or more, got {shown(number)}")
+        if self._lock is not None:
+            raise SchemaInvalid("a sample cannot lock its rows; scan without a lock")
+        return sample(self.batches(), self.schema(), n, seed)
+
     def __repr__(self) -> str:
         columns = None if self._columns == list(self._table.format.names) else self._columns
         return self._asked._replace(columns=columns, partitions=self._partitions).text(self._table.name)

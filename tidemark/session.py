@@ -158,6 +158,7 @@ class TransactionReads(Generic[S]):
     max = of_table(TableReads.max)
     mean = of_table(TableReads.mean)
     aggregate = of_table(TableReads.aggregate)
+    sample = of_table(TableReads.sample)
     to_arrow = of_table(TableReads.to_arrow)
     to_pandas = of_table(TableReads.to_pandas)
     to_polars = of_table(TableReads.to_polars)

@@ -239,6 +239,18 @@ class TableReads(ABC):
     def mean(self, column: str | Expression, where: Where = None) -> Any:
         return self.scan(where=where).mean(column)
 
+    @described(Scan.sample, of_scan)
+    def sample(
+        self,
+        n: int,
+        columns: Sequence[str] | None = None,
+        where: Where = None,
+        *,
+        seed: int | None = None,
+        **options: Unpack[ScanOptions],
+    ) -> pa.Table:
+        return self.scan(columns, where=where, **options).sample(n, seed=seed)
+
     @described(Scan.to_arrow, of_scan)
     def to_arrow(
         self,

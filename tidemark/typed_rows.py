@@ -250,6 +250,7 @@ class TypedReads(Generic[R]):
     max = passed(TableReads.max, "handle")
     mean = passed(TableReads.mean, "handle")
     aggregate = passed(TableReads.aggregate, "handle")
+    sample = passed(TableReads.sample, "handle")
     to_arrow = passed(TableReads.to_arrow, "handle")
     to_pandas = passed(TableReads.to_pandas, "handle")
     to_polars = passed(TableReads.to_polars, "handle")

@@ -10,6 +10,8 @@ import os
 import time
 from typing import Protocol
 
+import numpy as np
+
 
 class Clock(Protocol):
     """Time and randomness as the store sees them."""
@@ -80,3 +82,8 @@ class ManualClock:
             self._state = (self._state * 6364136223846793005 + 1442695040888963407) % (1 << 64)
             out += (self._state >> 24).to_bytes(5, "little")
         return bytes(out[:count])
+
+
+def random_numbers(seed: int | None) -> np.random.Generator:
+    """Return a generator of random numbers. None: no two generators give the same ones."""
+    return np.random.default_rng(seed)

@@ -308,11 +308,12 @@ def test_a_scan_answers_the_same_on_every_face(faces: Faces, face: str) -> None:
         assert (ask("count"), ask("count", "note"), ask("sum", "n"), ask("min", "n")) == (2, 1, 15, 5)
         assert (ask("max", tm.col("n") + 1), ask("mean", "n")) == (11, 7.5)
         assert ask("aggregate", rows=("count",), most=("max", "name")) == (2, "pen")
+        assert sorted(plain("sample", ask("sample", 5))) == ROWS[:2] and ask("sample", 1, seed=7).num_rows == 1
         assert ask("explain")["access"] == "full scan"
         with pytest.raises(tm.ProgramInvalid):
             ask("sum", "name")
 
 
 def test_every_call_of_a_scan_has_a_case() -> None:
-    asked = {"to_arrow", "to_pandas", "to_polars", "to_numpy", "schema", "batches", "explain", "aggregate"}
+    asked = {"to_arrow", "to_pandas", "to_polars", "to_numpy", "schema", "batches", "explain", "aggregate", "sample"}
     assert asked | {"count", "sum", "min", "max", "mean"} == {call.name for call in SCAN_CALLS}

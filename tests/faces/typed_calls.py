@@ -32,6 +32,7 @@ def of_a_store(db: tm.Database) -> None:
     assert_type(table[1], tm.Row)
     assert_type(table.get(1).n, Any)  # type: ignore[union-attr]  # the key may have no row
     table.to_arrow(["id"], N > 1, limit=5, index="by_n", lower=1)
+    assert_type(table.sample(3, ["id"], N > 1, seed=7, index="by_n", lower=1), pa.Table)
     table.to_pandas(lmit=5)  # type: ignore[call-arg]
     table.upsert()  # type: ignore[call-arg]
     table.upsert(1)  # type: ignore[arg-type]
@@ -42,6 +43,7 @@ def of_a_store(db: tm.Database) -> None:
     assert_type(typed.get_many([1], missing="null"), list[Item | None])
     assert_type(typed.upsert(Item(1, "pen", 2, None)), bool)
     assert_type(typed.update_where({"n": 1}, N > 1), int)
+    assert_type(typed.sample(3), pa.Table)
     typed.upsert({"id": 1})  # type: ignore[arg-type]
     assert_type(db.create_table("t", [tm.Column("id", tm.Int64)], "id", exist_ok=True), tm.TableHandle)
     assert_type(db.create_table("t", Item, "id", exist_ok=True), tm.TypedTable[Item])

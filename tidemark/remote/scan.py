@@ -124,4 +124,5 @@ class RemoteScan(ScanForms):
     max = forwarded(Scan.max)
     mean = forwarded(Scan.mean)
     aggregate = forwarded(Scan.aggregate)
+    sample = forwarded(Scan.sample)
     # end of calls
