@@ -181,7 +181,7 @@ class ScanForms(ABC):
             >>> int(db["item"].scan(["stock"]).to_pandas().stock.sum())
             15
         """
-        return to_pandas(self.to_arrow(), self._defined())
+        return to_pandas(self.to_arrow())
 
     def to_polars(self) -> Any:
         """Return all rows as a polars DataFrame.
@@ -691,7 +691,7 @@ class Scan(ScanForms):
                 raise SchemaInvalid(f"{name} must be a number of 0 or more, got {shown(number)}")
         if self._lock is not None:
             raise SchemaInvalid("a sample cannot lock its rows; scan without a lock")
-        return sample(self._batches_found(), lambda batch: self._decoded(batch, self._columns), self.schema(), n, seed)
+        return sample(self.batches(), self.schema(), n, seed)
 
     def __repr__(self) -> str:
         columns = None if self._columns == list(self._table.format.names) else self._columns
