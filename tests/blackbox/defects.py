@@ -82,7 +82,7 @@ DEFECTS = (
     Defect(
         "to_pandas makes floats of integers beside NULL",
         "tidemark.engine.rows.column_output",
-        "    if not any(_is_number(field.type) and field.nullable for field in table.schema):",
+        "    if not dtypes:",
         "    if True:",
         _programs(40),
         is_quick=True,
