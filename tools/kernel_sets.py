@@ -249,12 +249,16 @@ assert len(db["test.item"]) == 12_000
 db.create_table("test.indexed", columns, primary_key="id")
 db.create_index("test.indexed", "by_name", ["name"])
 db.load("test.indexed", "rows.parquet")
+numbers = range(100_000, 160_000)  # so many are written into load files, which the log adopts
+batch = pa.record_batch({"id": numbers, "name": [f"name {n}" for n in numbers], "n": [0.5 for n in numbers]})
+db.create_table("test.adopted", columns, primary_key="id")
+db.load("test.adopted", pa.RecordBatchReader.from_batches(batch.schema, [batch]))
 db.sync()
 """,
         """
 import tidemark as tm
 with tm.open("loads", data_memory="64 MiB", redo_log="16 MiB") as db:
-    assert len(db["test.item"]) == 12_000
+    assert len(db["test.item"]) == 12_000 and len(db["test.adopted"]) == 60_000
 with tm.open("loads", data_memory="64 MiB", redo_log="16 MiB", transaction_memory="1 MiB") as db:
     with db.transaction() as txn:  # past transaction_memory, to a file
         txn.insert_many("test.item", [(n, f"name {n}", 0.5) for n in range(20_000, 60_000)])

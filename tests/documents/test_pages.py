@@ -113,7 +113,13 @@ def test_sensor_data_is_one_program(tmp_path: Path) -> None:
 
 
 def test_back_to_ten_minutes_ago_is_one_program(tmp_path: Path) -> None:
+    """Story: a line for the shell had an epoch that no store of a reader has, so it failed for everybody."""
     run_program(tmp_path, *blocks("tutorials/point-in-time.md"))
+    lines = "".join(blocks("tutorials/point-in-time.md", "sh"))
+    commands = re.findall(r"^tidemark (.*?) *(?:#.*)?$", lines, re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        run(tmp_path, "-c", "from tidemark.cli import main; main()", *command.split())
 
 
 @pytest.mark.spark
