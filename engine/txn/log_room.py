@@ -134,8 +134,8 @@ class LogRoom:
             self._shortage.refused()
             ring = self._log.geometry
             raise StorageFull(
-                f"the REDO log has {ring.limit_lsn} of its {ring.capacity_bytes} bytes and cannot grow"
-                f" ({full.message.partition(';')[0]}); free space on the disk of the store, then run the transaction"
+                f"the REDO log has {ring.made_count * ring.file_bytes} of its {ring.capacity_bytes} bytes and cannot"
+                f" grow ({full.message.partition(';')[0]}); free space on the disk of the store, then run the transaction"
                 " again",
                 **full.evidence,
             ) from full
