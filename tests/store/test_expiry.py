@@ -190,7 +190,7 @@ def test_a_row_that_another_transaction_has_locked_is_left_to_a_later_run(lock: 
             txn.get(NAME, key, lock=lock)
         txn.update(NAME, 3, {"seen": FUTURE})
         txn.insert(NAME, (7, PAST, None))
-        assert db.expire() == 3, "it waits for nobody"
+        assert db.expire() == 3, "it waits for no lock"
         assert ids(db) == [0, 2, 3] and db.status()["expiry"]["locked"] == 3
         assert db.status()["locks"]["waits"] == 0
         txn.commit()
@@ -314,7 +314,7 @@ def test_a_store_that_follows_another_one_does_not_run_the_task_by_itself() -> N
         assert b.parts.clockwork.is_replica() and not a.parts.clockwork.is_replica()
         b.set_expiry(NAME, "at")
         b[NAME].insert((3, PAST, None))
-        assert b.expire() == 1, "whoever calls it means it"
+        assert b.expire() == 1, "a call always runs"
     finally:
         a.close()
         b.close()
