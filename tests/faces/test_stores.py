@@ -74,6 +74,25 @@ def test_every_change_of_the_schema_is_made_by_every_store(faces: Faces, face: s
         db.create_index("sale", "by_text", "text", unique=True, ordered=True)
         assert [row.year for row in here["sale"].scan(index="by_text", reverse=True)] == [2025, 2024]
         assert here.indexes("sale")[0]["ordered"]
+        # Story: a program that starts a second time had to look whether its indexes exist.
+        db.create_index("sale", "by_text", "text", True, ordered=True, exist_ok=True)
+        has = "has another index by_text, over text, unique, ordered and not"
+        others = (("text", False, "over text;"), (["text", "year"], True, "over text, year, unique;"))
+        for columns, unique, said in others:
+            with pytest.raises(tm.IndexExists, match=f"{has} {said}"):
+                db.create_index("sale", "by_text", columns, unique, exist_ok=True)
+        with pytest.raises(tm.IndexExists, match="has an index by_text; choose another name"):
+            db.create_index("sale", "by_text", "text", True, ordered=True)
+        db.drop_index("sale", "by_text")
+        db.drop_index("sale", "by_text", missing_ok=True)
+        with pytest.raises(tm.NoSuchIndex):
+            db.drop_index("sale", "by_text")
+        with pytest.raises(tm.NoSuchTable):
+            db.drop_index("sle", "by_text", missing_ok=True)
+        with pytest.raises(tm.NoSuchTable):
+            db.create_index("sle", "by_text", "text", exist_ok=True)
+        db.create_index("sale", "by_text", "text", exist_ok=True)
+        assert [each["name"] for each in here.indexes("sale")] == ["by_text"]
         db.drop_index("sale", "by_text")
         db.drop_column("sale", "text")
         with pytest.raises(tm.CheckFailed, match="check dear cannot be added"):
