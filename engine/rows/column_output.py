@@ -295,10 +295,11 @@ def python_columns(batch: pa.RecordBatch | pa.Table, definition: TableDefinition
     ]
 
 
-def to_pandas(table: pa.Table | pa.RecordBatch) -> Any:
+def to_pandas(table: pa.Table | pa.RecordBatch, definition: TableDefinition) -> Any:
     """Return a pandas DataFrame. Columns of integers, floats and Bool that are nullable have the nullable types of
     pandas (Int64, Float32, boolean), whether or not they have a NULL: NumPy's have no NULL, and floats round integers.
-    All others have the types that Arrow chooses; NULL is pandas' missing value there.
+    JSON has the type string: a str among objects would be a document that is a str. All others have the types that
+    Arrow chooses; NULL is pandas' missing value there.
 
     Raises: Unsupported if pandas is not installed.
     """
@@ -307,19 +308,21 @@ def to_pandas(table: pa.Table | pa.RecordBatch) -> Any:
     with needed("to_pandas() needs pandas", "pandas"):
         import pandas as pd
 
-    if not any(_is_number(field.type) and field.nullable for field in table.schema):
+    names = {column.name: "string" for column in definition.columns if column.type.object_kind == "JSON"}
+    for field in table.schema:
+        if _is_number(field.type) and field.nullable:
+            names[field.name] = "boolean" if pa.types.is_boolean(field.type) else _pandas_name(field.type)
+    if names.keys().isdisjoint(table.schema.names):
         return table.to_pandas()
     whole = table if isinstance(table, pa.Table) else pa.Table.from_batches([table])
     series: dict[str, Any] = {}
-    plain = [field.name for field in whole.schema if not (_is_number(field.type) and field.nullable)]
-    frame = whole.select(plain).to_pandas()
-    for field in whole.schema:
-        if field.name in frame.columns:
-            series[field.name] = frame[field.name]
+    frame = whole.select([name for name in whole.schema.names if name not in names]).to_pandas()
+    for name in whole.schema.names:
+        if name in frame.columns:
+            series[name] = frame[name]
             continue
-        name = "boolean" if pa.types.is_boolean(field.type) else _pandas_name(field.type)
-        dtype: Any = pd.api.types.pandas_dtype(name)
-        series[field.name] = pd.Series(dtype.__from_arrow__(whole.column(field.name)), copy=False)
+        dtype: Any = pd.api.types.pandas_dtype(names[name])
+        series[name] = pd.Series(dtype.__from_arrow__(whole.column(name)), copy=False)
     return pd.DataFrame(series, copy=False)
 
 

@@ -82,8 +82,8 @@ DEFECTS = (
     Defect(
         "to_pandas makes floats of integers beside NULL",
         "tidemark.engine.rows.column_output",
-        "    if not any(_is_number(field.type) and field.nullable for field in table.schema):",
-        "    if True:",
+        "        if _is_number(field.type) and field.nullable:",
+        "        if False:",
         _programs(40),
         is_quick=True,
     ),

@@ -173,7 +173,8 @@ def test_a_table_is_created_once_and_like_data(faces: Faces, face: str) -> None:
             with pytest.raises(tm.TableExists, match=f"another definition: .*{said}"):
                 db.create_table("sale", given, key, partition, exist_ok=True)
         db.drop_table("sale")
-        frame = {"id": [1, 2], "at": [1.5, None], "name": ["a", "b"]}
+        # Story: bytes of polars come as views, which had no type.
+        frame = {"id": [1, 2], "at": [1.5, None], "name": ["a", "b"], "octets": [b"x", b""]}
         for like in (
             pa.table(frame),
             pa.table(frame).schema,
@@ -183,7 +184,8 @@ def test_a_table_is_created_once_and_like_data(faces: Faces, face: str) -> None:
         ):
             table = Calls(faces, db.create_table("like", like, "id"))
             kinds = [(each.name, repr(each.type), each.nullable) for each in here["like"].columns]
-            assert kinds == [("id", "Int64", False), ("at", "Float64", True), ("name", "Text", True)], type(like)
+            varying = [("name", "Text", True), ("octets", "Blob", True)]
+            assert kinds == [("id", "Int64", False), ("at", "Float64", True), *varying], type(like)
             assert table.count() == 0 and table.insert_many(pa.table(frame)) == 2
             db.drop_table("like")
         assert repr(here.create_table("key", pa.schema({"s": pa.string()}), "s").columns[0].type) == "VarChar(255)"
