@@ -314,8 +314,9 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
 
         A column gets the type that its declared type names (integers, Float64, texts, bytes, Bool, Date, Time, DateTime
         and Decimal(p, s)), if more than half of its values fit, else the type of its values. A table without a primary
-        key gets SQLite's rowid as its key. Views, virtual tables, partial indexes and defaults that are expressions are
-        left out and reported. SQLite's file is only read, as at one time.
+        key gets SQLite's rowid as its key. A key that SQLite numbers is `tm.autoincrement` here. Views, virtual tables,
+        partial indexes and defaults that are expressions are left out and reported. SQLite's file is only read, as at
+        one time.
 
         Args:
             path: The file.

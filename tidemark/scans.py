@@ -181,7 +181,7 @@ class ScanForms(ABC):
             >>> int(db["item"].scan(["stock"]).to_pandas().stock.sum())
             15
         """
-        return to_pandas(self.to_arrow())
+        return to_pandas(self.to_arrow(), self._defined())
 
     def to_polars(self) -> Any:
         """Return all rows as a polars DataFrame.

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import (
     CatalogDamaged,
+    IndexExists,
+    NoSuchIndex,
     NoSuchTable,
     Rejected,
     StorageFull,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from tidemark.engine.types import ColumnType
 
 _log = logging.getLogger("tidemark")
+_BUILDING_SECONDS = 0.01  # between two looks at an index that another thread builds
 
 
 @types_memory_errors(read_only=("tablespaces",))
@@ -300,6 +303,7 @@ class SchemaCalls:
         progress: Progress | None = None,
         *,
         ordered: bool = False,
+        exist_ok: bool = False,
     ) -> None:
         """Build an index over memory columns of a table while transactions continue.
 
@@ -317,9 +321,12 @@ class SchemaCalls:
                 twice.
             ordered: Whether a unique index is ordered too. Scans by it see rows with NULL, first. It takes the memory
                 of both kinds. Other indexes always are ordered.
+            exist_ok: Do nothing if the table has this index, of these columns and of this kind. If another thread is
+                building it, the call waits for that.
 
-        Raises: IndexExists, NoSuchTable, NoSuchColumn, SchemaInvalid, InvalidName, LockTimeout, MemoryExhausted; with
-        `unique` DuplicateKey, if two rows have the same key.
+        Raises: IndexExists, with `exist_ok` if the index of this name is another one; NoSuchTable, NoSuchColumn,
+        SchemaInvalid, InvalidName, LockTimeout, MemoryExhausted; with `unique` DuplicateKey, if two rows have the same
+        key.
 
         Examples:
             >>> db.create_index("item", "by_stock", ["stock", "id"])
@@ -336,13 +343,35 @@ class SchemaCalls:
         """
         system_tables.refuse_change(table)
         names = tuple(as_names(columns, "columns"))
-        self._store.create_index(table, IndexDefinition(name, names, unique, ordered), progress)
+        definition = IndexDefinition(name, names, unique, ordered)
+        while True:
+            try:
+                self._store.create_index(table, definition, progress)
+                break
+            except IndexExists:
+                if not exist_ok:
+                    raise
+            made = self._store.tables.named(table).definition
+            found = next((each for each in made.indexes if each.name == name), None)
+            if found == definition:
+                return
+            if found is not None:
+                raise IndexExists(
+                    f"table {made.name} has another index {name}, {found.kind} and not {definition.kind}; choose"
+                    " another name, or drop that index first",
+                    table=made.name,
+                    index=name,
+                )
+            self._store.clock.sleep(_BUILDING_SECONDS)  # another thread builds it, or has just dropped it
         self._refresh_catalog()
 
-    def drop_index(self, table: str, name: str) -> None:
+    def drop_index(self, table: str, name: str, *, missing_ok: bool = False) -> None:
         """Drop an index. Scans by it end with NoSuchIndex.
 
         Durable on return: the drop.
+
+        Args:
+            missing_ok: Do nothing if the table has no such index.
 
         Raises: NoSuchTable, NoSuchIndex.
 
@@ -351,7 +380,12 @@ class SchemaCalls:
             >>> db.drop_index("item", "by_stock")
         """
         system_tables.refuse_change(table)
-        self._store.drop_index(table, name)
+        try:
+            self._store.drop_index(table, name)
+        except NoSuchIndex:
+            if missing_ok:
+                return
+            raise
         self._refresh_catalog()
 
     def add_check(self, table: str, name: str, condition: Expression) -> None:

@@ -229,7 +229,8 @@ class _Table:
     indexes: list[_Index] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     bad_rows: int = 0
-    numbered_to: int | None = None  # the last number that AUTOINCREMENT has given; None: it gives none
+    # The last number that AUTOINCREMENT has given, 0 for other keys that are the rowid; None: SQLite gives no numbers.
+    numbered_to: int | None = None
 
     @property
     def bad(self) -> str:
@@ -390,6 +391,9 @@ class _Reader:
         (found,) = self.rows(f"select sql from sqlite_master where type = 'table' and name = {_literal(source)}")
         has_rowid = re.search(r"\bwithout\s+rowid\b[^)]*$", found["sql"] or "", re.IGNORECASE) is None
         made = _Table(source, target, columns, [key[number] for number in sorted(key)], "")
+        has_key_index = any(each["origin"] == "pk" for each in self.rows(f"pragma index_list({_name(source)})"))
+        if has_rowid and not has_key_index:  # the key is the rowid, which SQLite gives
+            made.numbered_to = 0
         if re.search(r"\bprimary\s+key\b[^,]*\bautoincrement\b", found["sql"] or "", re.IGNORECASE):
             given = self.rows(f"select seq from sqlite_sequence where name = {_literal(source)}")
             made.numbered_to = int(given[0]["seq"]) if given else 0
@@ -505,7 +509,8 @@ def _choose_texts(table: _Table) -> None:
         unit, inner, outer = (4, t.VarChar, t.Text) if each.family is _TEXT else (1, t.VarBinary, t.Blob)
         if each.is_keyed:
             most = share // unit - 2 if each.name in keyed else _INLINE_CHARACTERS
-            each.kind = inner(max(1, each.longest, min(_KEY_CHARACTERS, most))) if each.longest <= most else outer
+            usual = min(each.size or _KEY_CHARACTERS, most)
+            each.kind = inner(max(1, each.longest, usual)) if each.longest <= most else outer
         else:
             size = max(each.size or 0, each.longest)
             is_inline = each.size is not None and 0 < size <= _INLINE_CHARACTERS

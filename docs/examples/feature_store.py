@@ -1,86 +1,79 @@
-"""A feature store: Spark computes features and loads them, a program reads them by key, Spark checks a backup.
+"""A feature store: polars and NumPy fill it, a service reads it by key, training reads a snapshot.
 
-    python docs/examples/feature_store.py [FOLDER]
+    python docs/examples/feature_store.py [--users 200000]
 
-Spark and Java are needed: in a checkout, pip install '.[spark,java]'. Spark's warnings go to standard error.
+Needs polars: in a checkout, pip install '.[polars]'. How long a call takes goes to standard error.
 """
 
+import argparse
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable
-from pathlib import Path
 
+import numpy as np
+import polars as pl
 import tidemark as tm
-import tidemark.spark as ts
-from pyspark.sql import DataFrame, SparkSession
 
-USERS, NEW_USERS, CALLS = 20_000, 1_000, 1_000
-TABLE, KEY = "feature.user", "user_id"
+FLOATS, CALLS = 16, 200
+VECTOR = f"V{4 * FLOATS}"  # NumPy's name for so many bytes
 
 
-def features(spark: SparkSession, day: int, first: int, end: int) -> DataFrame:
-    """What a job over orders would give: a row of features for each user from first to end."""
-    users = spark.range(first, end).withColumnRenamed("id", KEY)
-    return users.selectExpr(
-        KEY,
-        f"cast((user_id * 7 + {day}) % 50 as int) as orders",
-        f"(user_id * 31 + {day}) % 10000 / 100.0D as mean_price",
-        f"date'2026-01-01' + {day} as as_of",
-    )
+def vectors(users, seed):
+    """Embeddings of length one, a row for each user."""
+    made = np.random.default_rng(seed).normal(size=(users, FLOATS)).astype("f4")
+    return made / np.linalg.norm(made, axis=1, keepdims=True)
 
 
-def main(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    spark = ts.session("local[2]")
-    with tm.open(folder / "store", data_memory="64 MiB", redo_log="32 MiB") as db:
-        columns = [
-            tm.Column(KEY, tm.Int64),
-            tm.Column("orders", tm.Int32),
-            tm.Column("mean_price", tm.Float64),
-            tm.Column("as_of", tm.Date),
-        ]
-        served = db.create_table(TABLE, columns, primary_key=KEY)
-
-        # The first batch: executors write load files, and all rows become visible at once.
-        first_day = features(spark, 0, 0, USERS)
-        report = ts.load(db, first_day, TABLE)
-        print(f"loaded by Spark: {report.rows:,} users")
-        assert report.rows == len(served) == USERS
-
-        # Serving: rows come as an Arrow record batch, in the order of their keys; a missing key is left out.
-        keys = list(range(100, 116))
-        rows = served.get_many([*keys, USERS + 5], ["user_id", "orders", "mean_price"])
-        print(f"served for {rows.num_rows} of {len(keys) + 1} keys: {rows.to_pylist()[0]}")
-        quickest = min(timed(lambda: served.get_many(keys)) for _ in range(CALLS))
-        assert rows.num_rows == len(keys)
-        print(
-            f"the quickest of {CALLS:,} such calls took {quickest:.0f} µs", file=sys.stderr
-        )  # differs from run to run
-
-        # The second batch has users that are there and new ones. A load only adds rows, so this one comes as Arrow.
-        second_day = features(spark, 1, USERS - NEW_USERS, USERS + NEW_USERS)
-        inserted = served.upsert_many(second_day.toArrow())
-        print(f"upserted: {inserted:,} new users, {len(served):,} in all")
-        assert inserted == NEW_USERS and served[USERS - 1].as_of.day == 2 and served[0].as_of.day == 1
-
-        # Spark reads files and not the open store: a backup has every row as at the end of one epoch.
-        db.backup(folder / "backups")
-        stored = ts.read(spark, folder / "backups", TABLE)
-        expected = first_day.where(f"user_id < {USERS - NEW_USERS}").union(second_day)
-        missing, surplus = expected.exceptAll(stored).count(), stored.exceptAll(expected).count()
-        print(f"backup: {stored.count():,} rows, {missing} missing, {surplus} surplus")
-        assert missing == surplus == 0 and stored.count() == USERS + NEW_USERS
-    spark.stop()
+def features(orders):
+    """What a job over orders gives: a row for each user."""
+    return orders.group_by("user").agg(orders=pl.len().cast(pl.Int32), mean_price=pl.mean("price"))
 
 
-def timed(call: Callable[[], object]) -> float:
-    """Return how many microseconds a call takes."""
-    begin = time.perf_counter_ns()
-    call()
-    return (time.perf_counter_ns() - begin) / 1_000
+def main(folder, users):
+    columns = [tm.Column("user", tm.Int64), tm.Column("orders", tm.Int32), tm.Column("mean_price", tm.Float64)]
+    columns += [tm.Column("embedding", tm.Binary(4 * FLOATS), nullable=True)]
+    orders = pl.DataFrame({"user": np.arange(3 * users) % users}).with_columns(price=pl.col("user") * 31 % 10_000 / 100)
+    with tm.open(folder, data_memory="512 MiB", redo_log="256 MiB", durability="epoch") as db:
+        served = db.create_table("feature.user", columns, primary_key="user")
+
+        # The first batch as a DataFrame, the embeddings of a model as NumPy.
+        rows = served.insert_many(features(orders))
+        first = vectors(users, seed=1)
+        changed = served.update_many({"user": np.arange(users), "embedding": first.view(VECTOR).ravel()})
+        print(f"{rows:,} users, {changed:,} embeddings")
+        assert rows == changed == len(served) == users
+
+        # Serving: one row for each key, in the order of the keys, and NULL where there is none.
+        keys = [*range(100, 116), users + 5]
+        found = served.get_many(keys, ["orders", "embedding"], missing="null")
+        assert found.num_rows == len(keys) and found["orders"].to_pylist() == [3] * 16 + [None]
+        nearest = np.stack([np.frombuffer(each, "f4") for each in found["embedding"].to_pylist() if each]) @ first[107]
+        print(f"user 107 among {found.num_rows} keys: the nearest is {keys[int(nearest.argmax())]}")
+        begin = time.perf_counter()
+        for _ in range(CALLS):
+            served.get_many(keys, ["orders", "embedding"], missing="null")
+        print(f"{(time.perf_counter() - begin) / CALLS * 1e6:.0f} µs for {len(keys)} keys", file=sys.stderr)
+
+        # Training reads all rows as at one moment, while the next batch comes: old users, which keep their embeddings,
+        # and new ones, which have none yet.
+        later = pl.DataFrame({"user": np.arange(users // 2, users + users // 10), "price": 7.5})
+        with db.snapshot() as snapshot:
+            writer = threading.Thread(target=lambda: served.upsert_many(features(later)))
+            writer.start()
+            now = snapshot["feature.user"]
+            everything = now.to_numpy(["user", "embedding"])
+            writer.join()
+            assert now.scan_polars().select(pl.sum("orders")).collect().item() == 3 * users
+        matrix = np.frombuffer(b"".join(everything["embedding"]), "f4").reshape(-1, FLOATS)
+        assert np.array_equal(matrix, first[everything["user"]])
+        without = served.count(where=tm.col("embedding").is_null())
+        print(f"in the snapshot: {len(matrix):,} users; afterwards {len(served):,}, {without:,} without an embedding")
+        assert without == users // 10 and served.sum("orders") == 3 * (users // 2) + len(later)
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--users", type=int, default=200_000)
     with tempfile.TemporaryDirectory() as temporary:
-        main(Path(sys.argv[1] if len(sys.argv) > 1 else temporary))
+        main(f"{temporary}/store", parser.parse_args().users)

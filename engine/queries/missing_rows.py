@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.index.unique_keys import KeyEncoder
+from tidemark.engine.rows.column_input import to_key_columns
 from tidemark.engine.schema.names import as_names
 from tidemark.engine.types.base import shown
 
@@ -43,13 +44,14 @@ def in_place(
         if index not in known:
             return get(keys, columns)  # Raises: NoSuchIndex
         names = known[index]
-    encoder = KeyEncoder(definition, names)
-    given = encoder.columns(keys)
+    given = to_key_columns(keys, definition, names)
     wanted = None if columns is None else as_names(columns, "columns")
     asked = None if wanted is None else [*wanted, *(name for name in names if name not in wanted)]
-    found = get(given, asked)
-    places = encoder.encode(given).places_in(encoder.encode(found))
-    rows = found.take(pa.array(places, mask=places < 0))
+    rows = get(given, asked)
+    if rows.num_rows < len(given[names[0]]):  # to see which keys have no row takes longer than to read the rows
+        encoder = KeyEncoder(definition, names)
+        places = encoder.encode(given).places_in(encoder.encode(rows))
+        rows = rows.take(pa.array(places, mask=places < 0))
     kept = rows if wanted is None else rows.select(wanted)
     fields = [field.with_nullable(True) for field in kept.schema]
     return pa.RecordBatch.from_arrays(kept.columns, schema=pa.schema(fields))

@@ -343,7 +343,10 @@ def _numpy_array(values: Any, column: Column, definition: TableDefinition) -> pa
     import pyarrow as pa
 
     if values.ndim != 1:
-        error = TypeMismatch(f"needs an array of one dimension, got shape {values.shape}")
+        advice = "give one value for each row"
+        if column.type.python is bytes and values.ndim == 2:
+            advice = f"to store the bytes of each row, give array.view('V{values.itemsize * values.shape[1]}').ravel()"
+        error = TypeMismatch(f"needs an array of one dimension, got shape {values.shape}; {advice}")
         raise located(error, definition.name, column.name, None)
     mask = None
     if isinstance(values, np.ma.MaskedArray):

@@ -82,11 +82,13 @@ def columns_from_arrow(schema: pa.Schema, primary_key: Sequence[str], disk: Sequ
 def _type_of(field: pa.Field, is_key: bool) -> ColumnType:
     import pyarrow as pa
 
-    kind = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-    for family in families():
-        found = family.of_arrow(kind, is_key)
+    kind = field.type
+    while kind is not None:
+        found = next(filter(None, (family.of_arrow(kind, is_key) for family in families())), None)
         if found is not None:
             return found
+        is_encoded = pa.types.is_dictionary(kind) or pa.types.is_run_end_encoded(kind)
+        kind = kind.value_type if is_encoded else getattr(kind, "storage_type", None)
     raise SchemaInvalid(
         f"column {field.name!r} has Arrow type {field.type}, which no column holds; convert it or leave it out",
         column=field.name,

@@ -42,6 +42,13 @@ class IndexDefinition:
                 f"index {self.name!r} needs 1 to {limits.INDEX_COLUMNS_MAX} different columns, got {len(self.columns)}"
             )
 
+    @property
+    def kind(self) -> str:
+        """What it is over, and of which kind, for a message."""
+        unique = ", unique" if self.is_unique else ""
+        ordered = ", ordered" if self.is_unique and self.is_ordered else ""
+        return f"over {', '.join(self.columns)}{unique}{ordered}"
+
     def check_columns(self, table: str, columns: dict[str, Column]) -> None:
         """Check the columns against a table's. Raises: NoSuchColumn, SchemaInvalid for one that cannot be indexed."""
         for name in self.columns:

@@ -248,7 +248,9 @@ class ColumnType(ABC):
         return self.conform(array)
 
     def wrong_arrow(self, array: pa.Array) -> TypeMismatch:
-        return TypeMismatch(f"is {self!r} and takes no Arrow {array.type} (cast it first)")
+        is_list = getattr(array.type, "value_type", None) is not None
+        advice = "give the bytes of each list" if is_list and self.python is bytes else "cast it first"
+        return TypeMismatch(f"is {self!r} and takes no Arrow {array.type} ({advice})")
 
     def numbers(self, array: pa.Array) -> NDArray[Any] | None:
         """Return the stored values of an array from `conform`, flat; None for values of varying size."""

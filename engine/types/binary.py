@@ -19,9 +19,10 @@ if TYPE_CHECKING:
 
 
 def _is_of_any_size(arrow: pa.DataType) -> bool:
-    """Whether an Arrow type is of bytes that are no Binary."""
+    """Whether an Arrow type is of bytes that are no Binary, as views of bytes are."""
     is_large = kinds().is_fixed_size_binary(arrow) and arrow.byte_width > limits.BINARY_LENGTH_MAX
-    return bool(is_large or kinds().is_binary(arrow) or kinds().is_large_binary(arrow))
+    is_varying = kinds().is_binary(arrow) or kinds().is_large_binary(arrow) or kinds().is_binary_view(arrow)
+    return bool(is_large or is_varying)
 
 
 def _octets(array: pa.Array, kind: ColumnType, limit: int) -> Any:

@@ -356,6 +356,13 @@ def test_columns_made_from_a_tables_own_arrow_schema_hold_the_same_values() -> N
         assert made[column.name].nullable == column.nullable
     keys = columns_from_arrow(pa.schema([("a", pa.string()), ("b", pa.binary()), ("c", pa.binary(7))]), ["a", "b", "c"])
     assert [repr(each.type) for each in keys] == ["VarChar(255)", "VarBinary(255)", "Binary(7)"]
+    views = pa.schema([("a", pa.binary_view()), ("b", pa.binary_view()), ("c", pa.string_view())])
+    assert [repr(each.type) for each in columns_from_arrow(views, ["a"])] == ["VarBinary(255)", "Blob", "Text"]
+    runs = pa.run_end_encoded(pa.int32(), pa.dictionary(pa.int8(), pa.string()))
+    encoded = columns_from_arrow(pa.schema([("a", runs), ("b", pa.uuid()), ("c", pa.bool8())]), ["b"])
+    assert [repr(each.type) for each in encoded] == ["Text", "UUID", "Int8"]
+    with pytest.raises(tm.SchemaInvalid, match="column 'a' has Arrow type list<item: int64>, which no column holds"):
+        columns_from_arrow(pa.schema([("a", pa.list_(pa.int64()))]), ["a"])
 
 
 def test_columns_named_for_disk_get_disk_storage_and_unknown_ones_are_refused() -> None:

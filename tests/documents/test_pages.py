@@ -144,7 +144,11 @@ def test_replication_as_its_page_uses_it(tmp_path: Path, number: int) -> None:
         ("two_sites.py", "Two sites", 0),
         ("job_queue.py", "Job queue", 0),
         ("subscribers.py", "Subscribers", 0),
-        pytest.param("feature_store.py", "Feature store", 0, marks=pytest.mark.spark),
+        ("sessions.py", "Sessions", 0),
+        ("order_book.py", "Order book", 0),
+        ("from_sqlite.py", "From SQLite", 0),
+        ("feature_store.py --users 20000", "Feature store", 1),
+        ("killed_writer.py", "A killed writer", 0),
     ],
 )
 def test_example_prints_what_its_page_says(tmp_path: Path, script: str, heading: str, block: int) -> None:

@@ -306,6 +306,27 @@ def test_rows_of_missing_keys_are_null_in_every_type() -> None:
     assert table.get_many([5.0], missing="null").num_rows == 1
 
 
+@pytest.mark.parametrize("door", ["table", "remote table", "snapshot"])
+@pytest.mark.parametrize("form", ["to_arrow", "to_pandas", "to_polars", "to_numpy"])
+def test_documents_come_back_from_every_form_as_they_are(doors: Doors, door: str, form: str) -> None:
+    """Story: pandas had JSON text among objects, where a str is a document that is a str. What `to_pandas` returned
+    turned dicts and lists into texts when it was inserted again.
+    """
+    documents = [{"b": [1, 2.5, None], "a": "ü"}, [], "text", "1", '{"a":1}', 3, True, None, "null"]
+    columns = [tm.Column("id", tm.Int64), tm.Column("document", tm.JSON, nullable=True)]
+    rows = [(number, document) for number, document in enumerate(documents)]
+    doors.db.create_table("documents", columns, "id").insert_many(rows)
+    copy = doors.db.create_table("copy", columns, "id")
+    with doors.db.snapshot() as snapshot:
+        faces = {"table": doors.db, "remote table": doors.remote, "snapshot": snapshot}
+        made = getattr(faces[door]["documents"], form)()
+    for call in ("insert_many", "write_many", "upsert_many", "update_many"):
+        getattr(copy, call)(made)
+        assert sorted((tuple(row) for row in copy), key=lambda row: row[0]) == rows, call
+    for name in ("documents", "copy"):
+        doors.db.drop_table(name)
+
+
 def test_locks_and_own_changes_count_in_get_many_with_rows_of_null(doors: Doors) -> None:
     doors.fill("t")
     for isolation in ("read committed", "snapshot"):

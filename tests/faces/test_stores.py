@@ -75,6 +75,25 @@ def test_every_change_of_the_schema_is_made_by_every_store(faces: Faces, face: s
         db.create_index("sale", "by_text", "text", unique=True, ordered=True)
         assert [row.year for row in here["sale"].scan(index="by_text", reverse=True)] == [2025, 2024]
         assert here.indexes("sale")[0]["ordered"]
+        # Story: a program that starts a second time had to look whether its indexes exist.
+        db.create_index("sale", "by_text", "text", True, ordered=True, exist_ok=True)
+        has = "has another index by_text, over text, unique, ordered and not"
+        others = (("text", False, "over text;"), (["text", "year"], True, "over text, year, unique;"))
+        for columns, unique, said in others:
+            with pytest.raises(tm.IndexExists, match=f"{has} {said}"):
+                db.create_index("sale", "by_text", columns, unique, exist_ok=True)
+        with pytest.raises(tm.IndexExists, match="has an index by_text; choose another name"):
+            db.create_index("sale", "by_text", "text", True, ordered=True)
+        db.drop_index("sale", "by_text")
+        db.drop_index("sale", "by_text", missing_ok=True)
+        with pytest.raises(tm.NoSuchIndex):
+            db.drop_index("sale", "by_text")
+        with pytest.raises(tm.NoSuchTable):
+            db.drop_index("sle", "by_text", missing_ok=True)
+        with pytest.raises(tm.NoSuchTable):
+            db.create_index("sle", "by_text", "text", exist_ok=True)
+        db.create_index("sale", "by_text", "text", exist_ok=True)
+        assert [each["name"] for each in here.indexes("sale")] == ["by_text"]
         db.drop_index("sale", "by_text")
         db.drop_column("sale", "text")
         with pytest.raises(tm.CheckFailed, match="check dear cannot be added"):
@@ -169,7 +188,8 @@ def test_a_table_is_created_once_and_like_data(faces: Faces, face: str) -> None:
             with pytest.raises(tm.TableExists, match=f"another definition: .*{said}"):
                 db.create_table("sale", given, key, partition, exist_ok=True)
         db.drop_table("sale")
-        frame = {"id": [1, 2], "at": [1.5, None], "name": ["a", "b"]}
+        # Story: bytes of polars come as views, which had no type.
+        frame = {"id": [1, 2], "at": [1.5, None], "name": ["a", "b"], "octets": [b"x", b""]}
         for like in (
             pa.table(frame),
             pa.table(frame).schema,
@@ -179,7 +199,8 @@ def test_a_table_is_created_once_and_like_data(faces: Faces, face: str) -> None:
         ):
             table = Calls(faces, db.create_table("like", like, "id"))
             kinds = [(each.name, repr(each.type), each.nullable) for each in here["like"].columns]
-            assert kinds == [("id", "Int64", False), ("at", "Float64", True), ("name", "Text", True)], type(like)
+            varying = [("name", "Text", True), ("octets", "Blob", True)]
+            assert kinds == [("id", "Int64", False), ("at", "Float64", True), *varying], type(like)
             assert table.count() == 0 and table.insert_many(pa.table(frame)) == 2
             db.drop_table("like")
         assert repr(here.create_table("key", pa.schema({"s": pa.string()}), "s").columns[0].type) == "VarChar(255)"

@@ -49,6 +49,8 @@ def of_a_store(db: tm.Database) -> None:
     assert_type(db.create_table("t", Item, "id", exist_ok=True), tm.TypedTable[Item])
     db.create_table("t", pa.schema({"id": pa.int64()}), "id")
     db.drop_table("t", missing_ok=True)
+    db.create_index("t", "by_n", "n", exist_ok=True)
+    db.drop_index("t", "by_n", missing_ok=True)
     db.truncate("t")
     with db.transaction() as txn:
         assert_type(txn.count("t", "n", where=N > 1), int)

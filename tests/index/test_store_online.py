@@ -323,6 +323,30 @@ def test_two_builds_on_one_table_at_once_both_come_to_be() -> None:
     store.verify()
 
 
+def test_a_call_that_accepts_an_index_waits_until_another_thread_has_built_it() -> None:
+    store = filled()
+    begun, seen, other = threading.Event(), [], None
+
+    def ask() -> None:
+        begun.set()
+        store.db.create_index(NAME, "by_n", INDEXES["by_n"], exist_ok=True)
+        seen.append([each["name"] for each in store.db.indexes(NAME)])
+
+    def work(*_: Any) -> None:
+        nonlocal other
+        if other is None:
+            other = threading.Thread(target=ask)
+            other.start()
+            assert begun.wait(60)
+        assert seen == []
+
+    store.db.create_index(NAME, "by_n", INDEXES["by_n"], progress=work)
+    assert other is not None
+    other.join()
+    assert seen == [["by_n"]]
+    store.verify()
+
+
 def test_restart_builds_every_index_and_its_timeline_shows_it() -> None:
     store = filled(partition=tm.HashPartition(5))
     store.index()

@@ -63,7 +63,7 @@ def test_types_keys_indexes_and_values_are_those_of_sqlite(db: tm.Database, shop
     report = db.load_sqlite(shop)
     assert db.tables() == ["main.customer", "main.line", "main.log", "main.mixed"]
     assert types(db, "customer") == {
-        "id": "Int64", "name": "VarChar(255)", "email": "VarChar(255)", "born": "Date", "seen": "DateTime",
+        "id": "Int64", "name": "VarChar(40)", "email": "VarChar(255)", "born": "Date", "seen": "DateTime",
         "wakes": "Time", "is_member": "Bool", "credit": "Decimal(10, 2)", "photo": "Blob", "weight": "Float64",
         "note": "Text",
     }  # fmt: skip
@@ -155,7 +155,9 @@ def test_null_in_a_key_is_a_misfit(db: tm.Database, tmp_path: Path) -> None:
 
 
 def test_numbers_and_moments_go_on_as_sqlite_gave_them(db: tm.Database, tmp_path: Path) -> None:
-    """Story: AUTOINCREMENT was dropped in silence, CURRENT_TIMESTAMP with a note: the program's next insert failed."""
+    """Story: AUTOINCREMENT was dropped in silence, CURRENT_TIMESTAMP with a note: the program's next insert failed.
+    Later, it failed for the keys that SQLite numbers without this word, INTEGER PRIMARY KEY and the rowid.
+    """
     path = made(
         tmp_path / "bills.db",
         """
@@ -164,18 +166,32 @@ def test_numbers_and_moments_go_on_as_sqlite_gave_them(db: tm.Database, tmp_path
             day date default (current_date), cents int
         );
         create table plain (id integer primary key, cents int default 7);
+        create table keyless (cents int);
+        create table text (id int primary key, cents int);
+        create table descending (id integer primary key desc, cents int);
+        create table rowless (id integer primary key, cents int) without rowid;
         insert into bill (cents) values (1), (2), (3);
         delete from bill where id = 3;
-        insert into plain values (1, 1);
+        insert into plain values (-9, 0), (1, 1), (7, 1);
+        insert into keyless values (1), (2);
         """,
     )
     report = db.load_sqlite(path)
-    assert [each["notes"] for each in report["tables"]] == [[], []]
+    notes = {each["source"]: each["notes"] for each in report["tables"]}
+    assert [name for name, said in notes.items() if said] == ["keyless"]
     assert [each.default for each in db["bill"].columns[:3]] == [tm.autoincrement, tm.now, tm.now]
     assert db["bill"].insert({"cents": 4}) == 4, "3 was given, and its row deleted"
     assert isinstance(db["bill"][4].made, datetime.datetime) and isinstance(db["bill"][4].day, datetime.date)
-    with pytest.raises(tm.NotNullViolation):
-        db["plain"].insert({"cents": 1})
+    assert [db["plain"].insert({"cents": 1}), db["plain"].insert({"id": None})] == [8, 9]
+    assert db["plain"][-9].cents == 0 and db["plain"][9].cents == 7
+    assert db["keyless"].insert({"cents": 3}) == 3
+    old = sqlite3.connect(path)
+    numbers = [old.execute(f"insert into {name} (cents) values (5)").lastrowid for name in ("bill", "plain", "keyless")]
+    assert numbers == [4, 8, 3], "SQLite gives the same"
+    old.close()
+    for table in ("text", "descending", "rowless"):
+        with pytest.raises(tm.NotNullViolation):
+            db[table].insert({"cents": 1})
 
 
 def test_declared_type_wins_if_half_of_the_values_fit(db: tm.Database, tmp_path: Path) -> None:

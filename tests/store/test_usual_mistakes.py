@@ -15,6 +15,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
@@ -34,6 +35,7 @@ COLUMNS = [
     tm.Column("stamp", tm.Timestamp, nullable=True),
     tm.Column("price", tm.Decimal(10, 2), nullable=True),
 ]
+VECTORS = [tm.Column("id", tm.Int64), tm.Column("vector", tm.Binary(12))]
 Mistake = tuple[Callable[[Any], object], type[tm.Error], str]
 
 
@@ -43,6 +45,7 @@ def db(tmp_path: Path) -> Iterator[tm.Database]:
         db.create_table("item", COLUMNS, "id").insert({"id": 1, "name": "pen", "stock": 10})
         db.create_table("by_size", tm.Column("size", tm.Float64), "size")
         db.create_index("item", "by_name", "name")
+        db.create_table("picture", VECTORS, "id")
         yield db
 
 
@@ -57,6 +60,11 @@ MISTAKES: dict[str, Mistake] = {
         lambda t: t.insert_many((1, "pen", 2)),
         tm.TypeMismatch,
         "a row is a mapping or a sequence, got",
+    ),
+    "an array of two dimensions": (
+        lambda t: t.write_many({"id": np.arange(2), "stock": np.zeros((2, 3))}),
+        tm.TypeMismatch,
+        r"item.stock needs an array of one dimension, got shape \(2, 3\); give one value for each row",
     ),
     "a row that is too short": (lambda t: t.insert((1, "pen")), tm.TypeMismatch, "give a dict to use defaults"),
     "text for a number": (
@@ -262,6 +270,23 @@ OF_STORES: dict[str, Mistake] = {
         tm.TableExists,
         r"exists with another definition: it has Column\('size', Float64\), not Column\('size', Int64\); alter or",
     ),
+    "an index that exists otherwise": (
+        lambda db: db.create_index("item", "by_name", "stock", exist_ok=True),
+        tm.IndexExists,
+        "item has another index by_name, over name and not over stock; choose another name, or drop that index first",
+    ),
+    "vectors for bytes, as an array": (
+        lambda db: db["picture"].write_many({"id": np.arange(2), "vector": np.zeros((2, 3), "f4")}),
+        tm.TypeMismatch,
+        r"picture.vector needs .*; to store the bytes of each row, give array.view\('V12'\).ravel\(\)",
+    ),
+    "vectors for bytes, as lists of Arrow": (
+        lambda db: db["picture"].write_many(
+            pa.table({"id": [1], "vector": pa.array([[1.0]], pa.list_(pa.float32(), 1))})
+        ),
+        tm.TypeMismatch,
+        r"picture.vector in row 0 is Binary\(12\) and takes no Arrow .* \(give the bytes of each list\)",
+    ),
     "a type without its length": (
         lambda db: tm.Column("a", tm.VarChar),
         tm.SchemaInvalid,
@@ -360,7 +385,7 @@ def test_a_mistake_with_a_store_is_answered(db: tm.Database, mistake: str) -> No
     with pytest.raises(tm.Error, match=message) as answer:
         call(db)
     assert type(answer.value) is kind
-    assert db.tables() == ["main.by_size", "main.item"] and len(db["by_size"]) == 0
+    assert db.tables() == ["main.by_size", "main.item", "main.picture"] and len(db["by_size"]) == 0
 
 
 # --- opening -------------------------------------------------------------------------------------
