@@ -135,8 +135,8 @@ class LogRoom:
             ring = self._log.geometry
             raise StorageFull(
                 f"the REDO log has {ring.made_count * ring.file_bytes} of its {ring.capacity_bytes} bytes and cannot"
-                f" grow ({full.message.partition(';')[0]}); free space on the disk of the store, then run the transaction"
-                " again",
+                f" grow ({full.message.partition(';')[0]}); free space on the disk of the store, then run the"
+                " transaction again",
                 **full.evidence,
             ) from full
         deadline = self._locks.deadline()
