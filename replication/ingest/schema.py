@@ -84,7 +84,7 @@ class Schema(Protocol):
     def rename(self, table: str, to: str) -> None: ...
     def rename_column(self, table: str, old: str, new: str) -> None: ...
     def set_default(self, table: str, column: str, default: Any = ABSENT) -> None: ...
-    def widen_column(self, table: str, column: str, type: ColumnType) -> None: ...
+    def widen_column(self, table: str, column: str, type: ColumnType, *, nullable: bool = False) -> None: ...
     def add_partition(self, table: str, name: str, bound: Any) -> None: ...
     def drop_partition(self, table: str, name: str) -> None: ...
     def create_index(
@@ -403,24 +403,28 @@ def _check_partition(definition: TableDefinition, names: Sequence[str], what: st
 def _with_change(step: s.ChangeColumn, before: TableDefinition, store: Store, session: Session) -> TableDefinition:
     wanted = step.column
     there = _column(before, wanted.name)
-    if wanted.nullable and not there.nullable and wanted.name not in before.primary_key:
-        raise Unsupported(f"{step.table}.{wanted.name} cannot be made to take NULL")
     after = before
-    if wanted.type != there.type:
-        after = with_wider_column(after, wanted.name, wanted.type)
+    nullable = _takes_null(wanted, there, before)
+    if nullable or wanted.type != there.type:
+        after = with_wider_column(after, wanted.name, wanted.type, nullable)
     if step.served is not None:
         # By its names before the renames of the statement, and at its place before the drops.
         now = store.tables.by_id[before.table_id]
         place = [at for at, _ in before.physical].index(before.position(wanted.name))
         if place < len(now.definition.physical):
             check_kept(now, now.definition.physical[place][1], step, session)
-    default = _default_of(wanted, there)
+    default = _default_of(wanted, there, nullable)
     # A column that accepts NULL here, as it did at the source before, must lose its default.
     return after if default == there.default else with_default(after, wanted.name, default)
 
 
-def _default_of(wanted: Column, there: Column) -> Any:
-    return ABSENT if wanted.default is None and not there.nullable else wanted.default
+def _takes_null(wanted: Column, there: Column, definition: TableDefinition) -> bool:
+    """Whether a column begins to take NULL; those of a primary key never do, whatever a statement says."""
+    return wanted.nullable and not there.nullable and wanted.name not in definition.primary_key
+
+
+def _default_of(wanted: Column, there: Column, nullable: bool) -> Any:
+    return ABSENT if wanted.default is None and not (there.nullable or nullable) else wanted.default
 
 
 def _default(step: s.SetDefault, definition: TableDefinition, session: Session) -> Any:
@@ -504,10 +508,12 @@ def _rename_index(step: s.RenameIndex, db: Schema, store: Store) -> None:
 
 def _change(step: s.ChangeColumn, db: Schema, store: Store) -> None:
     wanted = step.column
-    there = _column(store.tables.named(step.table).definition, wanted.name)
-    if wanted.type != there.type:
-        db.widen_column(step.table, wanted.name, wanted.type)
-    default = _default_of(wanted, there)
+    definition = store.tables.named(step.table).definition
+    there = _column(definition, wanted.name)
+    nullable = _takes_null(wanted, there, definition)
+    if nullable or wanted.type != there.type:
+        db.widen_column(step.table, wanted.name, wanted.type, nullable=nullable)
+    default = _default_of(wanted, there, nullable)
     if default != there.default:
         db.set_default(step.table, wanted.name, default)
 

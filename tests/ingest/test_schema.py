@@ -31,6 +31,8 @@ HISTORY = [
     "ALTER TABLE u DROP INDEX k, DROP COLUMN b, RENAME COLUMN e TO f, MODIFY f VARCHAR(50) DEFAULT 'y'",
     "RENAME TABLE u TO tmp, t TO u, tmp TO t",
     "ALTER TABLE u ALTER COLUMN n SET DEFAULT 7",
+    "ALTER TABLE u MODIFY n BIGINT DEFAULT 7, MODIFY id BIGINT, ADD COLUMN o FLOAT NOT NULL DEFAULT 0.5",
+    "ALTER TABLE u CHANGE o p DOUBLE DEFAULT 0.5",
     "CREATE TABLE r (id INT PRIMARY KEY) PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10))",
     "ALTER TABLE r ADD PARTITION (PARTITION p1 VALUES LESS THAN (20))",
     "ALTER TABLE r DROP PARTITION p0",
@@ -85,6 +87,13 @@ def test_history_of_schema_changes_ends_in_the_schema_of_the_source(db: tm.Datab
     kinds = sorted((index.name, index.is_unique, index.is_ordered) for index in t.indexes)
     assert kinds == [("q", True, True), ("w", False, True)]
     assert u.columns[2].default == 7
+    kinds_of_u = [(column.name, column.type, column.nullable) for column in u.columns]
+    assert kinds_of_u == [
+        ("id", tm.Int64, False),
+        ("a", tm.VarChar(20), True),
+        ("n", tm.Int64, True),
+        ("p", tm.Float64, True),
+    ]
     assert list(r.partition.names) == ["p1"]
     assert source_position_of(db).position == stream.position and source_position_of(db).step == 0
 

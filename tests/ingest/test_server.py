@@ -238,6 +238,37 @@ def test_partitions_added_dropped_and_emptied_together_end_equal(db: tm.Database
     assert rows_in(db, "d.r", ["id"]) == []
 
 
+def test_columns_that_get_wider_keep_their_values(db: tm.Database, source: Source) -> None:
+    """Story: INT to BIGINT and NOT NULL to NULL stopped the ingest: nothing changed the bytes of rows here."""
+    source.sql(
+        "CREATE TABLE d.w (id INT PRIMARY KEY, n INT NOT NULL, u INT UNSIGNED, f FLOAT, d DECIMAL(10,2), c CHAR(5),"
+        " v CHAR(5), b VARCHAR(9) NOT NULL);"
+        "INSERT INTO d.w SELECT seq, -seq, 4294967295 - seq, seq / 8, seq / 100, CONCAT('c', seq), 'ü', 'x'"
+        " FROM seq_1_to_500;"
+    )
+    take_in(db, source)
+    changes = (
+        "MODIFY n BIGINT NOT NULL",
+        "MODIFY u BIGINT, MODIFY f DOUBLE",
+        "MODIFY d DECIMAL(20,4), CHANGE c cc CHAR(20)",
+        "MODIFY v VARCHAR(20) NOT NULL DEFAULT 'v', MODIFY id BIGINT",
+        "MODIFY b VARCHAR(9) DEFAULT 'y', MODIFY cc TEXT",
+        "CHANGE n m BIGINT DEFAULT NULL",
+    )
+    for number, clauses in enumerate(changes):
+        source.sql(
+            f"ALTER TABLE d.w {clauses}; UPDATE d.w SET d = d + 1 WHERE id % 7 = {number};"
+            f"INSERT INTO d.w SELECT {1_000 + number}, 1, 2, 0.5, 4.25, 'abcde', 'e', 'f';"
+        )
+    source.sql(
+        "INSERT INTO d.w VALUES (1 << 40, NULL, -1, 1e300, 1234567890123456.7891, REPEAT('t', 999), 'abcdefgh', NULL);"
+    )
+    take_in(db, source)
+    assert_same(db, source, "d.w")
+    kinds = [column.type for column in db["d.w"].definition.columns]
+    assert kinds[:5] == [tm.Int64, tm.Int64, tm.Int64, tm.Float64, tm.Decimal(20, 4)]
+
+
 def test_sequences_are_skipped_with_one_line_each(
     db: tm.Database, source: Source, caplog: pytest.LogCaptureFixture
 ) -> None:
