@@ -124,9 +124,9 @@ class SchemaHistory(History):
             columns[at] = Column(column.name, wider, column.nullable, column.default)
             return functools.partial(self.db.widen_column, name, column.name, wider), columns, lambda row: row
         if moves and draw < 0.9 and column.type in WIDER and not column.is_disk:
-            wider = WIDER[column.type]
-            columns[at] = Column(column.name, wider, column.nullable, column.default)
-            return functools.partial(self.db.widen_column, name, column.name, wider), columns, lambda row: row
+            kind = WIDER[column.type]
+            columns[at] = Column(column.name, kind, column.nullable, column.default)
+            return functools.partial(self.db.widen_column, name, column.name, kind), columns, lambda row: row
         if name in NAMES and draw > 0.95:
             return None, columns, lambda row: row
         default = self.value(column.type)
