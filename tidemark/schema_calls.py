@@ -28,6 +28,7 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.names import EXCEPTIONS_SUFFIX, as_names
 from tidemark.engine.store.check_build import add_check
+from tidemark.engine.store.column_move import widen_column
 from tidemark.engine.store.schema_changes import (
     change_columns,
     with_column,
@@ -35,13 +36,13 @@ from tidemark.engine.store.schema_changes import (
     with_expiry,
     with_name,
     with_renamed_column,
-    with_wider_column,
     without_check,
     without_column,
 )
 from tidemark.engine.store.sequences import SEQUENCES
 from tidemark.recovery.local_checkpoint.writer import Progress
 from tidemark.replication.settings import system_tables
+from tidemark.replication.settings.any_value import NO_LOGGING
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -235,21 +236,33 @@ class SchemaCalls:
             self._store.tables.named(SEQUENCES)
         self._alter(table, lambda before: with_default(before, column, default), None)
 
-    def widen_column(self, table: str, column: str, type: ColumnType) -> None:
-        """Let a column take more values, stored as before.
+    def widen_column(self, table: str, column: str, type: ColumnType, *, nullable: bool = False) -> None:
+        """Let a column take more values; `nullable`: NULL too.
 
-        A VarChar or VarBinary may become longer, or Text or Blob; an Enum may get more members; a Decimal more digits
-        before the point.
+        An integer may become a longer one that holds all its values, a Float32 a Float64, a Decimal may get more digits
+        before the point and not fewer after it, a Char may become a longer Char, a VarChar or Text. A VarChar or
+        VarBinary may become longer, or Text or Blob; an Enum may get more members. Where stored bytes stay the same no
+        row is rewritten: VarChar, VarBinary, Enum, a Decimal of the same size, and integers of the primary key. Else
+        rows are rewritten in short transactions while others write; at the end writers of the table wait for one pass
+        over its rows. The call waits for transactions that are open at that time, up to `lock_timeout_ms`.
 
-        Durable on return: the type.
+        Durable on return: the type. After any error, Ctrl-C included, the column is what it was.
 
-        Raises: NoSuchTable, NoSuchColumn; SchemaInvalid for other types and columns of an index; Unsupported for
-        columns of the primary key and disk columns.
+        Raises: NoSuchTable, NoSuchColumn; SchemaInvalid for other types and columns of an index; Unsupported for disk
+        columns, and columns of the primary key whose keys would change or that decide about partitions; LockTimeout,
+        MemoryExhausted.
 
         Examples:
             >>> db.widen_column("item", "name", tm.VarChar(80))
+            >>> db.widen_column("item", "stock", tm.Int64, nullable=True)
+            >>> db["item"].update(1, {"stock": None})
         """
-        self._alter(table, lambda before: with_wider_column(before, column, type), column)
+        self._store.failure.check()
+        system_tables.refuse_change(table)
+        try:
+            widen_column(self._store, table, column, type, nullable, NO_LOGGING)
+        finally:
+            self._refresh_catalog()
 
     def add_partition(self, table: str, name: str, bound: Any) -> None:
         """Add a partition to a table that is partitioned by ranges or lists.

@@ -104,7 +104,7 @@ def retried(call: Callable[Concatenate[Transaction, Table, P], R]) -> Callable[C
                 with txn.savepoint():
                     return call(txn, table, *arguments, **named)
             except TableAltered:
-                table = table.newest
+                table = table.in_force(txn)
 
     return repeated
 

@@ -50,7 +50,7 @@ def put(txn: Transaction, table: Table, row: Mapping[str, Any] | Any, mode: int)
         except TableAltered:
             if not isinstance(row, Mapping):
                 row = dict(zip(table.format.names, row, strict=True))  # in the column order at the start of the call
-            table = table.newest
+            table = table.in_force(txn)
 
 
 def put_image(txn: Transaction, table: Table, image: Words, mode: int) -> None:
@@ -95,7 +95,7 @@ def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any])
         try:
             return put_image(txn, table, table.format.apply_changes(entry[a.ENTRY_WORDS :], encoded), mode)
         except TableAltered:
-            return update(txn, table.newest, key, changes)
+            return update(txn, table.in_force(txn), key, changes)
     if not touch(txn, table, key, a.MODE_UPDATE):
         raise missing(table, key)
     # The new record is at the end of the buffer and has the current fixed image: write the changes over it.

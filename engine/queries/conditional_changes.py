@@ -6,7 +6,7 @@ but stays locked to the end of the transaction, so that the refusal remains true
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -285,12 +285,32 @@ def delete_all(txn: Transaction, table: Table) -> int:
     return delete_where(txn, table, ~col(table.definition.primary_key[0]).is_null())
 
 
+def delete_partitions(txn: Transaction, table: Table, partitions: Sequence[str]) -> int:
+    """Delete all rows of some partitions; return how many. Raises: NoSuchPartition."""
+    txn.check(locks=True)
+    numbers = table.numbers_of(partitions)
+    total = 0
+    with txn.savepoint():
+        for entries, offsets in _lock_found(txn, table, None, False, numbers):
+            if offsets.size:
+                touch_many(txn, table, _keys_of(table, entries, offsets), MODE_DELETE, 0)
+                total += int(offsets.size)
+    return total
+
+
 def _lock_found(
-    txn: Transaction, table: Table, condition: Condition | None, with_disk: bool
+    txn: Transaction,
+    table: Table,
+    condition: Condition | None,
+    with_disk: bool,
+    numbers: Sequence[int] | None = None,
 ) -> Iterator[tuple[Words, Words]]:
     """Yield (entries, image offsets) of rows found, read again under their locks: they may have changed since."""
     names = list(table.definition.primary_key)
-    found = scan(table, txn, None, names) if condition is None else scan_where(table, txn, condition, None, names)
+    if condition is None:
+        found = scan(table, txn, None, names, numbers)
+    else:
+        found = scan_where(table, txn, condition, None, names)
     for batch in found:
         keys = _keys_of(table, batch.entries, batch.offsets)
         lock_keys(txn, table, keys)

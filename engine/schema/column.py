@@ -104,6 +104,8 @@ class Column:
     # version), and the value of older rows, which stays when the default changes.
     added: int = field(default=0, kw_only=True)
     before: Any = field(default=ABSENT, kw_only=True)
+    # The schema version in which it took the place of a narrower column (0: never).
+    shown: int = field(default=0, kw_only=True)
 
     def __post_init__(self) -> None:
         check_name(self.name, "column")
@@ -195,6 +197,8 @@ class Column:
         if self.added:
             value["added"] = self.added
             value["before"] = None if self.before is None else value_to_json(self.type.stored(self.before))
+        if self.shown:
+            value["shown"] = self.shown
         return value
 
 
@@ -207,7 +211,8 @@ def column_from_json(value: Any) -> Column:
             default = computed_named(value["computed"])
         added = value.get("added", 0)
         before = value_from_json(kind, value["before"]) if added else ABSENT
-        return Column(value["name"], kind, value["nullable"], default, value["storage"], added=added, before=before)
+        since = {"added": added, "before": before, "shown": value.get("shown", 0)}
+        return Column(value["name"], kind, value["nullable"], default, value["storage"], **since)
     except (KeyError, TypeError, ValueError, IndexError, OverflowError) as error:
         raise SchemaInvalid(f"not a column: {shown(value)}") from error
 
@@ -223,13 +228,18 @@ class Columns:
     @property
     def physical(self) -> tuple[tuple[int, Column], ...]:
         """All columns for which rows have bytes, in order of creation, each with its position in `columns`; dropped
-        columns have positions past the last.
+        columns have positions past the last. A column that took the place of a narrower one is among later ones.
         """
         if not self.dropped:
             return tuple(enumerate(self.columns))
         gone = {at: (len(self.columns) + number, column) for number, (at, column) in enumerate(self.dropped)}
-        live = iter(enumerate(self.columns))
+        live = iter(sorted(enumerate(self.columns), key=lambda each: each[1].added))
         return tuple(gone[at] if at in gone else next(live) for at in range(len(self.columns) + len(self.dropped)))
+
+    @property
+    def format_version(self) -> int:
+        """The version in which the columns of images last changed: the newest added, or in the place of another."""
+        return max((max(column.added, column.shown) for _, column in self.physical), default=0)
 
     @property
     def has_disk(self) -> bool:

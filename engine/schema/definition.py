@@ -31,6 +31,8 @@ DROPPED_JSON_VERSION = 3
 RULES_JSON_VERSION = 4
 # Of tables whose rows expire. Programs that wrote 4 for other tables would leave that out.
 EXPIRY_JSON_VERSION = 5
+# Of tables with a column that took the place of a narrower one. Older programs would look for it in the order of names.
+MOVED_JSON_VERSION = 6
 DEFAULT_TABLESPACE = "main"
 _FIRST_OPTION = 5  # of the fields: after the arguments that each table has
 
@@ -135,6 +137,8 @@ class TableDefinition(Columns):
         for _, column in self.physical:
             if not is_int(column.added) or not 0 <= column.added <= self.version:
                 raise self._wrong(f"column {column.name!r} was added by version {shown(column.added)}")
+            if not is_int(column.shown) or not (column.shown == 0 or 0 < column.added < column.shown <= self.version):
+                raise self._wrong(f"column {column.name!r} was made wider by version {shown(column.shown)}")
             if column.added and (column.is_disk or column.before is ABSENT):
                 raise self._wrong(
                     f"added column {column.name!r} must be in memory, and have a value for the rows before it"
@@ -227,6 +231,8 @@ class TableDefinition(Columns):
 
     @property
     def _json_version(self) -> int:
+        if any(column.shown for _, column in self.physical):
+            return MOVED_JSON_VERSION
         if self.expires is not None:
             return EXPIRY_JSON_VERSION
         if self.checks or any(column.computed for _, column in self.physical):
@@ -265,9 +271,9 @@ class TableDefinition(Columns):
         """
         try:
             value = json.loads(data)
-            if value["format"] not in range(JSON_VERSION, EXPIRY_JSON_VERSION + 1):
+            if value["format"] not in range(JSON_VERSION, MOVED_JSON_VERSION + 1):
                 raise SchemaInvalid(
-                    f"table definition has format {shown(value['format'])}, this reads up to {EXPIRY_JSON_VERSION}"
+                    f"table definition has format {shown(value['format'])}, this reads up to {MOVED_JSON_VERSION}"
                 )
             if value.get("dropped") and value["format"] < DROPPED_JSON_VERSION:
                 raise _mixed_rows(value)

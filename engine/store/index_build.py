@@ -35,12 +35,40 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.index_definition import IndexDefinition
     from tidemark.engine.store.schema_log import SchemaLog
     from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.resources import Resources
 
 Progress = Callable[[int, int, str], None]
 POLL_SECONDS = 0.001
 NAMED_MAX = 3  # transactions in a message
 SLICE_SECONDS = 0.000_15
 SLICE_ENTRIES_MIN = 16
+
+
+def wait_for_older(
+    store: Resources, check: Callable[[], None], table: Table, birth: int, what: str, /, **evidence: str
+) -> None:
+    """Wait until every transaction of an older generation has ended. check: raises what ends the wait. what, evidence:
+    of the error. Raises: LockTimeout.
+    """
+    deadline = store.locks.deadline()
+    while True:
+        end_abandoned(store)
+        older = [place for place in store.locks.open_now() if int(store.mem[place.desc + X_GENERATION]) < birth]
+        if not older:
+            return
+        check()
+        if store.clock.monotonic() >= deadline:
+            named = [store.locks.named(place.txid) for place in older[:NAMED_MAX] if place.txid]
+            is_own = any(place.thread == threading.get_ident() for place in older)
+            raise LockTimeout(
+                f"{counted(len(older), 'transaction')} begun before {what} did not end within"
+                f" {store.options.lock_timeout_ms:,} ms: {', '.join(named)}{' (this thread has one)' * is_own};"
+                " end or kill what is open and try again",
+                table=table.name,
+                **evidence,
+                holders=[place.txid for place in older],
+            )
+        store.clock.sleep(POLL_SECONDS)
 
 
 class OnlineBuild(ABC):
@@ -97,26 +125,7 @@ class OnlineBuild(ABC):
 
     def wait_for_older(self, table: Table, birth: int) -> None:
         """Wait until every transaction of an older generation has ended. Raises: LockTimeout, and as `check`."""
-        store = self.resources
-        deadline = store.locks.deadline()
-        while True:
-            end_abandoned(store)
-            older = [place for place in store.locks.open_now() if int(store.mem[place.desc + X_GENERATION]) < birth]
-            if not older:
-                return
-            self.check(table)
-            if store.clock.monotonic() >= deadline:
-                named = [store.locks.named(place.txid) for place in older[:NAMED_MAX] if place.txid]
-                is_own = any(place.thread == threading.get_ident() for place in older)
-                raise LockTimeout(
-                    f"{counted(len(older), 'transaction')} begun before {self._about} did not end within"
-                    f" {store.options.lock_timeout_ms:,} ms: {', '.join(named)}{' (this thread has one)' * is_own};"
-                    " end or kill what is open and try again",
-                    table=table.name,
-                    **self._evidence,
-                    holders=[place.txid for place in older],
-                )
-            store.clock.sleep(POLL_SECONDS)
+        wait_for_older(self.resources, lambda: self.check(table), table, birth, self._about, **self._evidence)
 
 
 class IndexBuild(OnlineBuild):

@@ -25,6 +25,7 @@ from tidemark.engine.schema.partition import (
     RangePartition,
     partition_from_json,
 )
+from tidemark.engine.schema.partition_words import partition_columns
 from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def _with(definition: TableDefinition, position: int, column: Column) -> TableDe
 
 def fresh(column: Any) -> Any:
     """Return a column without the fields that another table set, and any other object as it is, for a later check."""
-    return replace(column, added=0, before=ABSENT) if isinstance(column, Column) else column
+    return replace(column, added=0, before=ABSENT, shown=0) if isinstance(column, Column) else column
 
 
 def new_table(
@@ -260,25 +261,114 @@ def with_default(definition: TableDefinition, name: str, default: Any) -> TableD
     return _with(definition, position, replace(column, default=default))
 
 
-def with_wider_column(definition: TableDefinition, name: str, kind: ColumnType) -> TableDefinition:
-    """Return the definition with a column of a type that takes more values. Raises: NoSuchColumn, SchemaInvalid,
-    Unsupported.
+def is_in_place(definition: TableDefinition, name: str, kind: ColumnType, nullable: bool) -> bool:
+    """Whether a column gets a wider type without other bytes in its rows. Raises: NoSuchColumn."""
+    _, column = definition.found(name)
+    return column.nullable >= nullable and (name in definition.primary_key or column.type.can_become(kind))
+
+
+def with_wider_column(
+    definition: TableDefinition, name: str, kind: ColumnType, nullable: bool = False
+) -> TableDefinition:
+    """Return the definition with a column of a type that takes more values, and NULL if `nullable`. Raises:
+    NoSuchColumn, SchemaInvalid, Unsupported.
     """
     position, column = definition.found(name)
-    if not column.type.can_become(kind):
+    if not column.type.widens_to(kind):
         raise SchemaInvalid(
-            f"{definition.name}.{name} is {column.type!r}, and {shown(kind)} does not store all its values in the same"
-            " bytes; a VarChar takes a longer VarChar or Text, a VarBinary likewise, an Enum more members after its"
-            " own, a Decimal more digits before the point in the same width",
+            f"{definition.name}.{name} is {column.type!r}, and {shown(kind)} does not hold all its values; an integer"
+            " takes a longer integer, a Float32 a Float64, a Decimal more digits before the point and not fewer after"
+            " it, a Char a longer Char, VarChar or Text, a VarChar a longer VarChar or Text, a VarBinary likewise, an"
+            " Enum more members after its own",
             table=definition.name,
             column=name,
         )
-    if name in definition.primary_key:
-        raise Unsupported(f"{definition.name}.{name} is part of the primary key and cannot be widened")
-    if column.is_disk:
-        raise Unsupported(f"{definition.name}.{name} is a disk column and cannot be widened")
     refuse_indexed(definition, name, definition.indexes, "widened")
-    return _with(definition, position, replace(column, type=kind))
+    if name in definition.primary_key:
+        _check_wider_key(definition, column, kind, nullable)
+    elif column.is_disk:
+        raise Unsupported(f"{definition.name}.{name} is a disk column and cannot be widened")
+    if is_in_place(definition, name, kind, nullable):
+        return _with(definition, position, replace(column, type=kind))
+    return with_moved_column(with_hidden_column(definition, name, kind, nullable), name, kind, nullable)
+
+
+def _check_wider_key(definition: TableDefinition, column: Column, kind: ColumnType, nullable: bool) -> None:
+    """Check that keys of the wider type have the same bytes, and the same partitions. Raises: SchemaInvalid,
+    Unsupported.
+    """
+    where, partition = f"{definition.name}.{column.name}", definition.partition
+    if nullable:
+        raise SchemaInvalid(f"{where} is part of the primary key and is never NULL", table=definition.name)
+    if not column.type.key_becomes(kind):
+        raise Unsupported(
+            f"{where} is part of the primary key, and keys of {kind!r} have other bytes than those of {column.type!r};"
+            " make a new table"
+        )
+    is_plain = type(partition) is HashPartition and partition.modulo is None and partition.columns is None
+    if not is_plain and column.name in partition_columns(definition):
+        raise Unsupported(f"{where} decides about the partition of a row and cannot be widened; make a new table")
+
+
+def _hidden(column: Column, kind: ColumnType, nullable: bool) -> Column:
+    """Return the column that takes the values of a column while it gets wider; rows without it have NULL."""
+    is_nullable = nullable or column.nullable
+    return replace(column, type=kind, nullable=is_nullable, default=ABSENT, added=1, before=None, shown=0)
+
+
+def _hidden_place(definition: TableDefinition, name: str, kind: ColumnType, nullable: bool) -> int | None:
+    wanted = _hidden(definition.found(name)[1], kind, nullable)
+    found = (at for at, each in definition.dropped if each.added and replace(each, added=1) == wanted)
+    return next(found, None)
+
+
+def with_hidden_column(definition: TableDefinition, name: str, kind: ColumnType, nullable: bool) -> TableDefinition:
+    """Return the definition with a place after all others for the values of a column that gets wider, among the dropped
+    columns; the same definition if there is such a place. Raises: NoSuchColumn, SchemaInvalid.
+    """
+    if _hidden_place(definition, name, kind, nullable) is not None:
+        return definition
+    made = replace(_hidden(definition.found(name)[1], kind, nullable), added=definition.version + 1)
+    return _next(definition, dropped=(*definition.dropped, (len(definition.physical), made)))
+
+
+def with_shown_column(
+    definition: TableDefinition, name: str, kind: ColumnType, nullable: bool
+) -> tuple[TableDefinition, str]:
+    """Return the same version with the hidden column after the others, and its name there. Raises: SchemaInvalid."""
+    at, hidden = _found_hidden(definition, name, kind, nullable)
+    names = {column.name for column in definition.columns}
+    own = next(each for number in range(len(names) + 1) if (each := f"wider {number}") not in names)
+    columns = (*definition.columns, replace(hidden, name=own, nullable=True))
+    return replace(definition, columns=columns, dropped=_without(definition.dropped, at)), own
+
+
+def with_moved_column(definition: TableDefinition, name: str, kind: ColumnType, nullable: bool) -> TableDefinition:
+    """Return the definition in which the hidden column has the name and the position of a column, whose place is among
+    those of dropped ones. Raises: SchemaInvalid.
+    """
+    position, column = definition.found(name)
+    at, hidden = _found_hidden(definition, name, kind, nullable)
+    moved = replace(hidden, default=column.default, shown=definition.version + 1)
+    place = [each for each, _ in definition.physical].index(position)
+    dropped = sorted([*_without(definition.dropped, at), (place, column)], key=lambda each: each[0])
+    columns = (*definition.columns[:position], moved, *definition.columns[position + 1 :])
+    return _next(definition, columns=columns, dropped=tuple(dropped))
+
+
+def _found_hidden(definition: TableDefinition, name: str, kind: ColumnType, nullable: bool) -> tuple[int, Column]:
+    place = _hidden_place(definition, name, kind, nullable)
+    if place is None:
+        raise SchemaInvalid(
+            f"{definition.name}.{name} was changed while it was being widened; try again",
+            table=definition.name,
+            column=name,
+        )
+    return place, dict(definition.dropped)[place]
+
+
+def _without(dropped: tuple[tuple[int, Column], ...], place: int) -> tuple[tuple[int, Column], ...]:
+    return tuple(each for each in dropped if each[0] != place)
 
 
 def is_change_of_columns(before: TableDefinition, after: TableDefinition) -> bool:
@@ -289,14 +379,19 @@ def is_change_of_columns(before: TableDefinition, after: TableDefinition) -> boo
         return False
     olds, news = [column for _, column in before.physical], [column for _, column in after.physical]
     grown = len(news) - len(olds)
-    if not {at for at, _ in before.dropped} <= {at for at, _ in after.dropped}:
+    shown = {at for at, column in enumerate(news) if column.shown == after.version}
+    if not {at for at, _ in before.dropped} <= {at for at, _ in after.dropped} | shown:
         return False
     if not 0 <= grown <= 1 or any(column.added != after.version for column in news[len(olds) :]):
         return False
     return all(
         (old.nullable, old.storage, old.added, old.to_json().get("before"))
         == (new.nullable, new.storage, new.added, new.to_json().get("before"))
-        and (old.type == new.type or old.type.can_become(new.type))
+        and (
+            old.type == new.type
+            or old.type.can_become(new.type)
+            or (old.name in before.primary_key and old.type.key_becomes(new.type))
+        )
         for old, new in zip(olds, news, strict=False)
     )
 

@@ -14,7 +14,15 @@ import weakref
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.base.errors import MemoryExhausted, NoSuchIndex, NoSuchPartition, NoSuchTable, Unsupported
+from tidemark.engine.base.errors import (
+    LockTimeout,
+    MemoryExhausted,
+    NoSuchIndex,
+    NoSuchPartition,
+    NoSuchTable,
+    SnapshotTooOld,
+    Unsupported,
+)
 from tidemark.engine.disk.cache_layout import TS_PAYLOAD
 from tidemark.engine.disk.disk_layout import PIECE_HEADER_WORDS
 from tidemark.engine.disk.extents_kernels import drop_fragment_extents, join_new_fragment, join_tablespace
@@ -35,9 +43,11 @@ from tidemark.engine.memory.arena_layout import (
     PAGE_BYTES,
     ST_MORE,
     T_PARTITION,
+    X_GENERATION,
 )
 from tidemark.engine.memory.handles_kernels import set_descriptor_word
-from tidemark.engine.programs.checks import Checks
+from tidemark.engine.programs.checks import Checks, check_definitions
+from tidemark.engine.programs.expressions import col
 from tidemark.engine.rows.column_words import column_place
 from tidemark.engine.rows.growth_kernels import reserve_index
 from tidemark.engine.rows.row_format import RowFormat
@@ -61,6 +71,8 @@ if TYPE_CHECKING:
     from tidemark.engine.schema.index_definition import IndexDefinition
 
 EXTENTS_PER_CALL = 64
+GATE_SHARE = 2  # of the time of a lock
+GATE_POLL_SECONDS = 0.000_5
 
 
 def is_same(one: TableDefinition, other: TableDefinition) -> bool:
@@ -74,6 +86,12 @@ def _compiled(definition: TableDefinition, announced: tuple[CheckDefinition, ...
     return Checks(definition, every) if every else None
 
 
+def _always_true(definition: TableDefinition) -> Checks:
+    """Return a check that no row breaks: with it every update brings a whole image."""
+    key = definition.primary_key[0]
+    return Checks(definition, check_definitions({key: ~col(key).is_null()}))
+
+
 def shown_key(key: Any) -> str:
     """Return a key for a message, shortened."""
     text = repr(key)
@@ -82,6 +100,28 @@ def shown_key(key: Any) -> str:
 
 class TableAltered(Exception):
     """Rows were encoded for an older version of the table: nothing was done; encode them for the newest."""
+
+
+class Gate:
+    """Where transactions that bring images wait while rows of a table must not change. They wait for less time than a
+    lock would let them: the change of the table may wait for a row that they have locked.
+    """
+
+    def __init__(self, generation: int) -> None:
+        self._generation = generation
+
+    def wait(self, txn: Any, table: Table) -> None:
+        """Wait until the gate is open. Raises: LockTimeout, at once if the change waits for this one's end."""
+        resources = txn.store
+        is_older = txn.desc and int(txn.mem[txn.desc + X_GENERATION]) < self._generation
+        deadline = resources.clock.monotonic() + resources.options.lock_timeout_ms / 1_000 / GATE_SHARE
+        while table.newest.gate is self:
+            if is_older or resources.clock.monotonic() >= deadline:
+                raise LockTimeout(
+                    f"a column of {table.name} gets a wider type, for which its writers wait; try again",
+                    table=table.name,
+                )
+            resources.clock.sleep(GATE_POLL_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -116,6 +156,7 @@ class Table:
     __slots__ = (
         "handle",
         "arena",
+        "gate",
         "announced",
         "building",
         "by_number",
@@ -180,6 +221,7 @@ class Table:
         # Handles by fragment number; `fragments` has them in the same order. Both are replaced, never changed in place.
         self.by_number = dict(zip(numbers, self.fragments, strict=True))
         self.is_dropped = False
+        self.gate: Gate | None = None  # where writers wait while a column gets wider; the same in all versions
         # Those of the definition in force and those being added, which no definition has yet; the same in all versions.
         self.announced: tuple[CheckDefinition, ...] = ()
         self.checks = _compiled(definition, ())
@@ -206,9 +248,44 @@ class Table:
     def _set_format(self) -> None:
         """Make kernels accept only images of this version."""
         layout = self.format.layout
-        added = max((column.added for _, column in self.definition.physical), default=0)
-        self.stamp = added << MODE_BITS  # combined with the mode of a call that passes images
-        change_format(self.mem, self.handle, int(layout.has_var), layout.var_since, added, self.definition.version)
+        version = self.definition.format_version
+        self.stamp = version << MODE_BITS  # combined with the mode of a call that passes images
+        change_format(self.mem, self.handle, int(layout.has_var), layout.var_since, version, self.definition.version)
+
+    def hold(self, generation: int) -> None:
+        """Make kernels accept no images but those with `held_stamp`, and every change bring an image. generation: of
+        the transactions that wait at the gate; older ones are refused there.
+        """
+        layout, version = self.format.layout, self.definition.version
+        self._share(gate=Gate(generation), checks=self.checks or _always_true(self.definition))
+        format_version = self.held_stamp >> MODE_BITS
+        change_format(self.mem, self.handle, int(layout.has_var), layout.var_since, format_version, version)
+
+    @property
+    def held_stamp(self) -> int:
+        """A stamp that no version of the table has yet."""
+        return self.definition.version + 1 << MODE_BITS
+
+    def let_go(self) -> None:
+        """Undo `hold`, in whatever version is in force. Repeating the call changes nothing."""
+        newest = self.newest
+        if not newest.is_dropped:
+            newest._set_format()
+        newest._share(gate=None, checks=_compiled(newest.definition, newest.announced))
+
+    def in_force(self, txn: Any) -> Table:
+        """Return the newest version for a call whose images were of an older one; wait at the gate. Raises:
+        LockTimeout.
+        """
+        gate = self.newest.gate
+        if gate is not None:
+            gate.wait(txn, self.newest)
+        return self.newest
+
+    @property
+    def moved(self) -> int:
+        """The version in which a column last took the place of a narrower one, 0 without one."""
+        return max(column.shown for column in self.definition.columns)
 
     @property
     def newest(self) -> Table:
@@ -242,7 +319,10 @@ class Table:
 
     def announce_checks(self, announced: tuple[CheckDefinition, ...]) -> None:
         """Ask these checks about changes from now on, beside those of the definition. Raises: as `Checks`."""
-        self._share(announced=announced, checks=_compiled(self.definition, announced))
+        checks = _compiled(self.definition, announced)
+        if self.gate is not None and checks is None:
+            checks = _always_true(self.definition)
+        self._share(announced=announced, checks=checks)
 
     def publish(self) -> None:
         """Become the version in force. It cannot fail, and a second call, as after Ctrl-C, changes nothing."""
@@ -329,6 +409,8 @@ class Table:
 
         is_one_call: one kernel call reads all rows, without disk parts. Raises: as `Views.open`.
         """
+        if self.superseded_by is not None and self.superseded_by.moved > self.moved:
+            raise SnapshotTooOld(f"a column of {self.name} got a wider type since the call began; run it again")
         if txn is not None:
             if txn.view is not None:
                 return txn.view.for_call(txn)

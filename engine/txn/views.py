@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import weakref
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -153,7 +154,7 @@ class KeptView(View):
     one that is dropped closes it at once.
     """
 
-    __slots__ = ()
+    __slots__ = ("__weakref__",)
 
     def for_call(self, txn: Any) -> View:
         """Return it as the view of one call."""
@@ -172,6 +173,7 @@ class Views:
         self._failure = failure
         self._latch = latch
         self._timeout_ms = timeout_ms
+        self._kept: weakref.WeakSet[KeptView] = weakref.WeakSet()
         self.epochs: EpochClock | None = None  # None: nothing commits here, and every row is read as it is
 
     def now(self, txn: Any = None) -> View:
@@ -188,7 +190,17 @@ class Views:
 
     def keep(self) -> KeptView:
         """Return a view of what is committed now in all tables, for a transaction. Raises: as `open`."""
-        return self._opened(KeptView(self), 0)
+        view = self._opened(KeptView(self), 0)
+        self._kept.add(view)
+        return view
+
+    def kept_now(self) -> list[KeptView]:
+        """Return the open views of transactions."""
+        while True:
+            try:
+                return [view for view in self._kept if view.words[0]]
+            except RuntimeError:  # another thread has opened or closed one
+                continue
 
     def _opened(self, view: V, table: int) -> V:
         if self.epochs is None:

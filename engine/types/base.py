@@ -178,6 +178,14 @@ class ColumnType(ABC):
         """Whether every value is a value of the type `other` with the same stored bytes."""
         return False
 
+    def widens_to(self, other: object) -> bool:
+        """Whether every value is a value of the type `other`, in its own or in other bytes."""
+        return self == other or self.can_become(other)
+
+    def key_becomes(self, other: ColumnType) -> bool:
+        """Whether every value is a value of the type `other` with the same bytes in a canonical key."""
+        return other.keyable and self.can_become(other)
+
     # --- in var parts, where values of added columns are whatever their type (D1) ---------------------
     @property
     def is_varying(self) -> bool:

@@ -110,6 +110,11 @@ class Decimal(Exact):
             return False
         return (other.width, other.scale) == (self.width, self.scale)
 
+    def widens_to(self, other: object) -> bool:
+        if not isinstance(other, Decimal) or other.scale < self.scale:
+            return False
+        return other.precision - other.scale >= self.precision - self.scale
+
     @classmethod
     def of_arrow(cls, arrow: pa.DataType, is_key: bool) -> ColumnType | None:
         if not kinds().is_decimal(arrow) or arrow.precision > limits.DECIMAL_PRECISION_MAX or arrow.scale < 0:

@@ -79,6 +79,9 @@ class Floating(ColumnType):
     def value_of_json(self, value: Any) -> float:
         return float.fromhex(value)
 
+    def widens_to(self, other: object) -> bool:
+        return isinstance(other, Floating) and other.bits >= self.bits
+
     @classmethod
     def of_arrow(cls, arrow: pa.DataType, is_key: bool) -> ColumnType | None:
         return cls(arrow.bit_width) if kinds().is_float32(arrow) or kinds().is_float64(arrow) else None

@@ -85,6 +85,12 @@ class Integer(Exact):
             return value if self.minimum <= value <= self.maximum else None
         return super().equal_value(value)
 
+    def widens_to(self, other: object) -> bool:
+        return isinstance(other, Integer) and other.minimum <= self.minimum and self.maximum <= other.maximum
+
+    def key_becomes(self, other: ColumnType) -> bool:
+        return self.widens_to(other)  # keys have whole words
+
     @classmethod
     def of_arrow(cls, arrow: pa.DataType, is_key: bool) -> ColumnType | None:
         return cls(arrow.bit_width, kinds().is_signed_integer(arrow)) if kinds().is_integer(arrow) else None

@@ -75,6 +75,9 @@ class Char(_Characters, Padded):
         text = _of_length(array, self)
         return None if text is None or is_any(compute().ends_with(text, "\0")) else text
 
+    def widens_to(self, other: object) -> bool:
+        return isinstance(other, LongText) or (isinstance(other, (Char, VarChar)) and other.length >= self.length)
+
 
 @dataclass(frozen=True, repr=False)
 class VarChar(_Characters, Varying):

@@ -60,7 +60,7 @@ class LoadJob:
     @property
     def format_version(self) -> int:
         """The version whose columns the images have: that of the newest added column, 0 if none was added."""
-        return max((column.added for _, column in self.definition.physical), default=0)
+        return self.definition.format_version
 
     @property
     def fragments(self) -> tuple[int, ...]:

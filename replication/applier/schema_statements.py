@@ -28,6 +28,7 @@ from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.schema.partition import ListPartition, RangePartition
+from tidemark.engine.store.column_move import widen_column
 from tidemark.engine.store.schema_changes import (
     as_new,
     change_columns,
@@ -37,11 +38,11 @@ from tidemark.engine.store.schema_changes import (
     with_expiry,
     with_name,
     with_renamed_column,
-    with_wider_column,
     without_check,
     without_column,
 )
 from tidemark.replication.injector.schema_events import SchemaOperation, SchemaStatement, is_local, is_same_default
+from tidemark.replication.settings.any_value import NO_LOGGING
 from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.column_types import value_of
 from tidemark.replication.sql.parse import parse, typed_bound
@@ -249,7 +250,7 @@ def _rename_column(store: Store, definition: TableDefinition, statement: s.Renam
 def _change_column(store: Store, definition: TableDefinition, statement: s.ChangeColumn) -> int:
     found, wanted = _must_column(definition, statement.column.name), statement.column
     name = wanted.name
-    if found.nullable != wanted.nullable:
+    if found.nullable and not wanted.nullable:
         raise Unsupported(
             f"whether {definition.name}.{name} may be NULL cannot be changed here; make a new table",
             table=definition.name,
@@ -257,8 +258,10 @@ def _change_column(store: Store, definition: TableDefinition, statement: s.Chang
         )
     changes = 0
     # A wider column than the source's can store every value that the source sends.
-    if found.type != wanted.type and not wanted.type.can_become(found.type):
-        change_columns(store, definition.name, lambda before: with_wider_column(before, name, wanted.type), name)
+    is_wide = wanted.type.widens_to(found.type)
+    if not is_wide or found.nullable < wanted.nullable:
+        kind = found.type if is_wide else wanted.type
+        widen_column(store, definition.name, name, kind, wanted.nullable, NO_LOGGING)
         changes += 1
     return changes + _set_default(store, definition, s.SetDefault(definition.name, name, wanted.default))
 

@@ -243,6 +243,8 @@ def incoming(mysql: MySqlType) -> ColumnType:
             return t.Enum(*mysql.members)
         except SchemaInvalid as error:
             raise _refused(f"an ENUM of {len(mysql.members)} members", error.message) from error
+    if code in (b.TYPE_BLOB_COMPRESSED, b.TYPE_VARCHAR_COMPRESSED):
+        raise _refused("a COMPRESSED column", "ALTER TABLE … MODIFY it without COMPRESSED at the source")
     if code in b.CHARACTER_TYPES:
         return _incoming_string(mysql)
     plain: dict[int, ColumnType] = {
@@ -258,8 +260,6 @@ def incoming(mysql: MySqlType) -> ColumnType:
         b.TYPE_GEOMETRY: t.Blob,
         b.TYPE_JSON: t.JSON,
     }
-    if code in (b.TYPE_BLOB_COMPRESSED, b.TYPE_VARCHAR_COMPRESSED):
-        raise _refused("a COMPRESSED column", "ALTER TABLE … MODIFY it without COMPRESSED at the source")
     if code not in plain:
         raise _refused(f"MySQL type {code}", "rebuild the table at the source (ALTER TABLE … FORCE)")
     return plain[code]

@@ -11,6 +11,7 @@ has begun, and the step is executed; after the last step, the position after the
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -24,12 +25,19 @@ from tidemark.replication.ingest.rows import RowApplier, Target
 from tidemark.replication.ingest.source_position import SourcePosition
 from tidemark.replication.ingest.source_tables import SourceTables
 from tidemark.replication.ingest.transactions import Change, Commit, Moved, Place, Rollback, StatementText, Step
-from tidemark.replication.sql.statements import Statement
+from tidemark.replication.sql.statements import NoEffect, Provided, Statement
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
     from tidemark.engine.txn.transaction import Transaction
 
+_log = logging.getLogger("tidemark.ingest")
+# The columns of the one row of a sequence of MariaDB.
+SEQUENCE_COLUMNS = (
+    *("next_not_cached_value", "minimum_value", "maximum_value", "start_value", "increment", "cache_size"),
+    *("cycle_option", "cycle_count"),
+)
+_SHOWN_CHARACTERS = 160
 # Limits of held rows, in bytes, and of source transactions that are applied together.
 WAITING_BYTES_MAX = 4 << 20
 GROUP_TRANSACTIONS_MAX = 2_000
@@ -97,6 +105,7 @@ class Applier:
         self._large: Transaction | None = None
         self._large_rows = 0
         self._has_changes = False
+        self._sequences: set[str] = set()  # of the source, whose rows were skipped
 
     @property
     def is_idle(self) -> bool:
@@ -157,12 +166,24 @@ class Applier:
     # --- rows ------------------------------------------------------------------------------------
     def _change(self, step: Change) -> None:
         self._has_changes = True
-        if not self._wanted.wants(step.map.name):
+        if not self._wanted.wants(step.map.name) or self._is_sequence(step):
             return
         target = self._rows.target(step.map, step.rows, step.origin)
         self._current.add(target, step.origin, step.rows.body)
         if self._current.bytes >= WAITING_BYTES_MAX:
             self._spill()
+
+    def _is_sequence(self, step: Change) -> bool:
+        """Whether rows are the state of a sequence, which the store does not have."""
+        name = step.map.name
+        if name in self._store.tables.by_name or tuple(each.name for each in step.map.columns) != SEQUENCE_COLUMNS:
+            return False
+        if name not in self._sequences:
+            self._sequences.add(name)
+            _log.warning(
+                "%s: the state of sequence %s is not ingested; its changes are skipped", step.origin.text, name
+            )
+        return True
 
     def _spill(self) -> None:
         """Apply the rows of a large transaction that have arrived, in a transaction of its own."""
@@ -221,6 +242,9 @@ class Applier:
                 step.text, step.database, self._wanted, origin, self._store, step.session, step.is_readable
             )
         if not steps:
+            if schema.is_of_sequence(step.text):
+                shown = step.text[:_SHOWN_CHARACTERS]
+                _log.warning("%s: sequences are not ingested; the statement %r is skipped", origin.text, shown)
             if step.place is not None:
                 self._commit(step.place, is_transaction=False)
             return
@@ -229,9 +253,14 @@ class Applier:
                 "a schema change after rows of the same transaction is not ingested; commit before it at the source"
             )
         self.flush()
+        begun = self.source_position.step
+        try:
+            steps, decisions = schema.decided(steps, self._store, begun)
+        except Rejected as error:
+            raise schema.refused(error, step.text, origin) from error
         steps, known = self._tables.read(steps)
         self._tables.make_room()
-        self._make(steps, step)
+        self._make(steps, step, begun - decisions if begun else 0, decisions)
         if step.place is None:
             self._tables.save(known)
             return
@@ -243,25 +272,31 @@ class Applier:
 
         self._alone(finish, step.place, 1)
 
-    def _make(self, steps: list[Statement], step: StatementText) -> None:
-        begun = self.source_position.step
+    def _make(self, steps: list[Statement], step: StatementText, begun: int, decisions: int) -> None:
+        """Make the steps from number `begun` on; 0: from the first. decisions: of `schema.decided`."""
         if not begun:
             try:
                 schema.check(steps, self._store, step.session)
             except Rejected as error:
                 raise schema.refused(error, step.text, step.origin) from error
+        left_out = 0
         for number, each in enumerate(steps, 1):
-            if number < begun or isinstance(each, schema.Truncate):
+            if number < begun or number <= left_out or isinstance(each, (schema.Truncate, NoEffect)):
+                continue
+            if isinstance(each, Provided):
+                # A condition is never a step that was begun: after a crash within its steps it was true.
+                left_out = 0 if schema.holds(each, self._store) else number + each.steps
                 continue
             if number > begun:
-                self._save(replace(self.source_position, step=number))
+                self._save(replace(self.source_position, step=number | decisions))
             elif schema.has_happened(each, self._store):
                 continue
             try:
                 schema.make(each, self._db, self._store, step.session)
             except Rejected as error:
                 # The step changed nothing: the next attempt must not mistake what it finds for the step's result.
-                replace(self.source_position, step=number - 1).save(self._store)
+                before = number - 1 | decisions if number > 1 else 0
+                replace(self.source_position, step=before).save(self._store)
                 raise schema.refused(error, step.text, step.origin) from error
 
     def _alone(self, work: Callable[[Transaction], int], place: Place, transactions: int) -> None:

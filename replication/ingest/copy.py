@@ -50,9 +50,26 @@ _COLUMNS = """SELECT column_name, data_type FROM information_schema.columns
 
 
 def tables_of(client: Client, wanted: Filter) -> list[tuple[str, bool]]:
-    """Return (name, whether it has a primary key) of the wanted tables of a server. Raises: PeerError."""
+    """Return (name, whether it has a primary key) of the wanted tables of a server. Raises: PeerError; TableChanged if
+    one is gone meanwhile.
+
+    A server reads its list of tables and that of keys at different moments, so a table without a key is looked up
+    again.
+    """
     found = [(f"{_text(database)}.{_text(table)}", bool(has_key)) for database, table, has_key in client.rows(_TABLES)]
-    return [(name, has_key) for name, has_key in found if wanted.wants(name)]
+    return [(name, has_key or _has_key(_created(client, name))) for name, has_key in found if wanted.wants(name)]
+
+
+def _created(client: Client, name: str) -> str:
+    """Return the text of SHOW CREATE TABLE. Raises: PeerError; TableChanged without the table."""
+    database, _, table = name.partition(".")
+    row = client.row(f"SHOW CREATE TABLE {quoted(database)}.{quoted(table)}")
+    return _text(row[1]) if row else ""
+
+
+def _has_key(text: str) -> bool:
+    """Whether a shown table has a primary key: it is a line, and the lines of columns begin with names in quotes."""
+    return any(line.lstrip().startswith("PRIMARY KEY") for line in text.splitlines())
 
 
 def engines_of(client: Client, wanted: Filter) -> list[tuple[str, str, bool]]:
@@ -160,10 +177,9 @@ class Copy:
         return [DatabaseCharset(name, charset_named(charset)) for name, charset in found]
 
     def _definition(self, name: str) -> CreateTable:
-        database, _, table = name.partition(".")
-        row = self._client.row(f"SHOW CREATE TABLE {quoted(database)}.{quoted(table)}")
+        text = _created(self._client, name)
         try:
-            made = schema.table_of_text(_text(row[1]) if row else "", database)
+            made = schema.table_of_text(text, name.partition(".")[0])
         except Rejected as error:
             raise Unsupported(
                 f"table {name} of the source cannot be made here: {error.message}; leave it out with a filter",

@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from tidemark.engine.base.errors import Rejected, TableExists, Unsupported
-from tidemark.engine.queries.conditional_changes import delete_all
+from tidemark.engine.queries.conditional_changes import delete_all, delete_partitions
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.schema.partition import Partition
+from tidemark.engine.schema.partition import ListPartition, Partition, RangePartition
 from tidemark.engine.store.schema_changes import (
     as_new,
     with_column,
@@ -46,12 +46,13 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.transaction import Transaction
 
 _NAME = r"(?:`((?:[^`]|``)+)`|([A-Za-z0-9_$]+))"
-# A statement about one table, or one sequence, which a server stores as a table.
+# A statement about one table.
 _TABLE_NAMED = re.compile(
-    r"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?(?:TABLE|SEQUENCE)\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
+    r"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?TABLE\s+(?:IF\s+(?:NOT\s+)?EXISTS\s+)?"
     rf"{_NAME}(?:\.{_NAME})?(?![\s]*[,.])",
     re.IGNORECASE,
 )
+_SEQUENCE = re.compile(r"(?:CREATE|ALTER|DROP)\s+(?:OR\s+REPLACE\s+)?SEQUENCE\b", re.IGNORECASE)
 # Statements that change no table with rows, or only a table that no other session sees.
 _HARMLESS = re.compile(
     r"(?:GRANT|REVOKE|FLUSH|ANALYZE|OPTIMIZE|REPAIR|INSTALL|UNINSTALL|SET\s+PASSWORD|SET\s+DEFAULT)\b"
@@ -65,6 +66,9 @@ _HARMLESS = re.compile(
     re.IGNORECASE,
 )
 _SHOWN_CHARACTERS = 160
+# In the row of a source: bits of the number of a begun step; the bits above are decisions of `decided`.
+STEP_BITS = 12
+_CONDITIONS_MAX = 32 - STEP_BITS
 SHOWN = Session(time_zone="+00:00")
 
 
@@ -80,7 +84,7 @@ class Schema(Protocol):
     def rename(self, table: str, to: str) -> None: ...
     def rename_column(self, table: str, old: str, new: str) -> None: ...
     def set_default(self, table: str, column: str, default: Any = ABSENT) -> None: ...
-    def widen_column(self, table: str, column: str, type: ColumnType) -> None: ...
+    def widen_column(self, table: str, column: str, type: ColumnType, *, nullable: bool = False) -> None: ...
     def add_partition(self, table: str, name: str, bound: Any) -> None: ...
     def drop_partition(self, table: str, name: str) -> None: ...
     def create_index(
@@ -101,7 +105,9 @@ def make_missing(definition: TableDefinition, db: Schema, store: Store) -> None:
 
 @dataclass(frozen=True)
 class Truncate(s.TableChange):
-    """Delete all rows of a table. This is the only step that is a transaction."""
+    """Delete all rows of a table, or of some partitions. This is the only step that is a transaction."""
+
+    partitions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -127,7 +133,7 @@ def steps_of(
 
     Raises: Unsupported, naming file, position and statement.
     """
-    if _HARMLESS.match(text):
+    if _HARMLESS.match(text) or is_of_sequence(text):
         return []
     try:
         if not is_readable:
@@ -138,6 +144,13 @@ def steps_of(
         if not _may_concern(text, database, wanted):
             return []
         raise refused(error, text, origin) from error
+
+
+def is_of_sequence(text: str) -> bool:
+    """Whether a statement makes, changes or drops sequences, which the store does not have: the rows of tables bring
+    the numbers that they gave.
+    """
+    return _SEQUENCE.match(text) is not None
 
 
 def _like(step: s.Statement, store: Store) -> list[s.Statement]:
@@ -177,8 +190,15 @@ def _steps(text: str, database: str, wanted: Filter, session: Session) -> list[s
         reader.has("NOWAIT")
         reader.must_end()
         return [Truncate(table)] if wanted.wants(table) else []
+    if reader.has("ALTER", "TABLE"):
+        reader.existence()
+        table = reader.table()
+        if reader.has("TRUNCATE", "PARTITION"):
+            partitions = () if reader.has("ALL") else tuple(reader.listed(reader.name))
+            reader.must_end()
+            return [Truncate(table, partitions)] if wanted.wants(table) else []
     parsed = parse(text, database, None if OURS in text else session)
-    return [each for statement in parsed if _is_wanted(statement, wanted) for each in _split(statement)]
+    return [each for statement in parsed for each in _split(statement) if _is_wanted(each, wanted)]
 
 
 def _unquoted(quoted: str | None, plain: str | None) -> str:
@@ -207,6 +227,9 @@ def _is_wanted(statement: s.Statement, wanted: Filter) -> bool:
 
 def _split(statement: s.Statement) -> list[s.Statement]:
     """Return a statement as steps that the store executes with one call each."""
+    if isinstance(statement, s.Provided):
+        steps = [each for change in statement.changes for each in _split(change) if not isinstance(each, s.NoEffect)]
+        return [replace(statement, changes=(), steps=len(steps)), *steps]
     if isinstance(statement, s.CreateTable):
         definition = statement.definition
         return [
@@ -250,7 +273,7 @@ def has_happened(step: s.Statement, store: Store) -> bool:
         return step.column.name in columns
     if isinstance(step, (s.DropColumn, s.RenameColumn)):
         return step.column not in columns
-    if isinstance(step, (s.CreateIndex, s.DropIndex)):
+    if isinstance(step, (s.CreateIndex, s.DropIndex, s.RenameIndex)):
         name = step.index.name if isinstance(step, s.CreateIndex) else step.index
         return any(index.name == name for index in table.definition.indexes) == isinstance(step, s.CreateIndex)
     if isinstance(step, (s.AddPartition, s.DropPartition)):
@@ -268,15 +291,46 @@ def _is_made(definition: TableDefinition, store: Store) -> bool:
 def check(steps: Sequence[s.Statement], store: Store, session: Session) -> None:
     """Check that a statement can be executed, so that it stops before its first step. Raises: Rejected."""
     known: dict[str, TableDefinition] = {}
-    for step in steps:
-        if not isinstance(step, s.TableChange) or isinstance(step, (Truncate, s.CreateLike)):
+    left_out = 0
+    for number, step in enumerate(steps, 1):
+        if number <= left_out or not isinstance(step, s.TableChange) or isinstance(step, s.CreateLike):
             continue
         before = known.get(step.table)
-        if before is None:
-            if step.table not in store.tables.by_name:
-                continue  # made by this statement, or missing: then the step says so
+        if before is None and step.table in store.tables.by_name:
             before = store.tables.named(step.table).definition
-        known[step.to if isinstance(step, s.RenameTable) else step.table] = _checked(step, before, store, session)
+        if isinstance(step, s.Provided):
+            left_out = max(left_out, 0 if step.holds(before) else number + step.steps)
+        elif before is not None:  # otherwise made by this statement, or missing: then the step says so
+            known[step.to if isinstance(step, s.RenameTable) else step.table] = _checked(step, before, store, session)
+
+
+def holds(step: s.Provided, store: Store) -> bool:
+    """Whether a condition is true now."""
+    table = store.tables.by_name.get(step.table)
+    return step.holds(None if table is None else table.definition)
+
+
+def decided(steps: Sequence[s.Statement], store: Store, begun: int) -> tuple[list[s.Statement], int]:
+    """Return the steps without those whose condition is false, with the same numbers, and the decisions as bits above
+    the number of a step in the row of the source. A server asks about columns, indexes and partitions before the first
+    clause; so a restart takes the decisions from `begun`, that number. Raises: Unsupported for too many conditions.
+    """
+    asked = [each for each in steps if isinstance(each, s.Provided) and each.kind != "table"]
+    if not asked:
+        return list(steps), 0
+    if len(asked) > _CONDITIONS_MAX or len(steps) >= 1 << STEP_BITS:
+        raise Unsupported(f"a statement with {len(asked)} IF [NOT] EXISTS; {_CONDITIONS_MAX} are the most")
+    bits = begun >> STEP_BITS if begun else sum(holds(each, store) << at for at, each in enumerate(asked))
+    made: list[s.Statement] = []
+    left_out = at = 0
+    for number, step in enumerate(steps, 1):
+        is_condition = isinstance(step, s.Provided) and step.kind != "table"
+        if isinstance(step, s.Provided) and is_condition:
+            if not bits >> at & 1:
+                left_out = max(left_out, number + step.steps)
+            at += 1
+        made.append(s.NoEffect("") if is_condition or number <= left_out else step)
+    return made, bits << STEP_BITS
 
 
 def _checked(step: s.TableChange, before: TableDefinition, store: Store, session: Session) -> TableDefinition:
@@ -297,20 +351,49 @@ def _checked(step: s.TableChange, before: TableDefinition, store: Store, session
         return replace(before, indexes=(*before.indexes, step.index))
     if isinstance(step, s.DropIndex):
         return replace(before, indexes=tuple(each for each in before.indexes if each.name != step.index))
+    if isinstance(step, s.RenameIndex):
+        if any(each.name == step.to for each in before.indexes):
+            raise Unsupported(
+                f"{before.name} has an index {step.to}, which the statement renames later; rename it first"
+            )
+        renamed = [replace(each, name=step.to) if each.name == step.index else each for each in before.indexes]
+        return replace(before, indexes=tuple(renamed))
     if isinstance(step, s.AddPartition):
-        typed_bound(before, step.bound, session)
+        made = before.partition.with_partition(step.partition, typed_bound(before, step.bound, session))
+        return replace(before, partition=made)
+    if isinstance(step, (s.DropPartition, Truncate)):
+        names = step.partitions if isinstance(step, Truncate) else (step.partition,)
+        if names:
+            _check_partition(before, names, "dropped" if isinstance(step, s.DropPartition) else "truncated")
     if isinstance(step, s.DropPartition):
-        _check_partition(before)
+        return replace(before, partition=before.partition.without_partition(step.partition))
+    if isinstance(step, s.Repartition) and isinstance(before.partition, (RangePartition, ListPartition)):
+        raise Unsupported(
+            f"{step.what} of {before.name}, which is partitioned by {before.partition.describe()} here, moves rows"
+            " between partitions; copy the table anew",
+            table=before.name,
+        )
     return before
 
 
-def _check_partition(definition: TableDefinition) -> None:
-    """Check that the server has the same rows in a partition: it compares text by collation. Raises: Unsupported."""
-    columns = getattr(definition.partition, "columns", None) or ()
+def _check_partition(definition: TableDefinition, names: Sequence[str], what: str) -> None:
+    """Check that the server has the same rows in partitions with names: it compares text by collation. Raises:
+    Unsupported, NoSuchPartition.
+    """
+    partition = definition.partition
+    if not isinstance(partition, (RangePartition, ListPartition)):
+        raise Unsupported(
+            f"a partition of {definition.name} is {what}, which is partitioned by {partition.describe()} here; delete"
+            " the same rows here",
+            table=definition.name,
+        )
+    for name in names:
+        partition.number_of(name)
+    columns = partition.columns
     for column in definition.columns:
         if column.name in columns and column.type.is_text:
             raise Unsupported(
-                f"a partition of {definition.name} is dropped, and which rows are in it depends on the collation of"
+                f"a partition of {definition.name} is {what}, and which rows are in it depends on the collation of"
                 f" {column.name} at the source; delete the same rows here",
                 table=definition.name,
                 column=column.name,
@@ -320,22 +403,28 @@ def _check_partition(definition: TableDefinition) -> None:
 def _with_change(step: s.ChangeColumn, before: TableDefinition, store: Store, session: Session) -> TableDefinition:
     wanted = step.column
     there = _column(before, wanted.name)
-    if wanted.nullable and not there.nullable and wanted.name not in before.primary_key:
-        raise Unsupported(f"{step.table}.{wanted.name} cannot be made to take NULL")
     after = before
-    if wanted.type != there.type:
-        after = with_wider_column(after, wanted.name, wanted.type)
+    nullable = _takes_null(wanted, there, before)
+    if nullable or wanted.type != there.type:
+        after = with_wider_column(after, wanted.name, wanted.type, nullable)
     if step.served is not None:
-        now = store.tables.by_id[before.table_id]  # by its name before the renames of the statement
-        column = now.definition.columns[before.position(wanted.name)]
-        check_kept(now, column, step, session)
-    default = _default_of(wanted, there)
+        # By its names before the renames of the statement, and at its place before the drops.
+        now = store.tables.by_id[before.table_id]
+        place = [at for at, _ in before.physical].index(before.position(wanted.name))
+        if place < len(now.definition.physical):
+            check_kept(now, now.definition.physical[place][1], step, session)
+    default = _default_of(wanted, there, nullable)
     # A column that accepts NULL here, as it did at the source before, must lose its default.
     return after if default == there.default else with_default(after, wanted.name, default)
 
 
-def _default_of(wanted: Column, there: Column) -> Any:
-    return ABSENT if wanted.default is None and not there.nullable else wanted.default
+def _takes_null(wanted: Column, there: Column, definition: TableDefinition) -> bool:
+    """Whether a column begins to take NULL; those of a primary key never do, whatever a statement says."""
+    return wanted.nullable and not there.nullable and wanted.name not in definition.primary_key
+
+
+def _default_of(wanted: Column, there: Column, nullable: bool) -> Any:
+    return ABSENT if wanted.default is None and not (there.nullable or nullable) else wanted.default
 
 
 def _default(step: s.SetDefault, definition: TableDefinition, session: Session) -> Any:
@@ -384,6 +473,8 @@ def make(step: s.Statement, db: Schema, store: Store, session: Session = PLAIN) 
         # An index over prefixes of values was never created here.
         if any(index.name == step.index for index in store.tables.named(step.table).definition.indexes):
             db.drop_index(step.table, step.index)
+    elif isinstance(step, s.RenameIndex):
+        _rename_index(step, db, store)
     elif isinstance(step, s.AddPartition):
         definition = store.tables.named(step.table).definition
         db.add_partition(step.table, step.partition, typed_bound(definition, step.bound, session))
@@ -392,8 +483,9 @@ def make(step: s.Statement, db: Schema, store: Store, session: Session = PLAIN) 
 
 
 def truncate(step: Truncate, txn: Transaction) -> int:
-    """Delete all rows of a table; return their number."""
-    return delete_all(txn, txn.store.tables.named(step.table))
+    """Delete the rows of a step; return their number."""
+    table = txn.store.tables.named(step.table)
+    return delete_partitions(txn, table, step.partitions) if step.partitions else delete_all(txn, table)
 
 
 def _column(definition: TableDefinition, name: str) -> Column:
@@ -403,12 +495,25 @@ def _column(definition: TableDefinition, name: str) -> Column:
     raise Unsupported(f"{definition.name} has no column {name!r} here")
 
 
+def _rename_index(step: s.RenameIndex, db: Schema, store: Store) -> None:
+    """Build the index under its new name, then drop the old one: a unique one is in force all the time."""
+    indexes = {each.name: each for each in store.tables.named(step.table).definition.indexes}
+    index = indexes.get(step.index)
+    if index is None:
+        return  # an index over prefixes of values, which was never created here
+    if step.to not in indexes:
+        db.create_index(step.table, step.to, index.columns, index.is_unique, ordered=index.is_ordered)
+    db.drop_index(step.table, step.index)
+
+
 def _change(step: s.ChangeColumn, db: Schema, store: Store) -> None:
     wanted = step.column
-    there = _column(store.tables.named(step.table).definition, wanted.name)
-    if wanted.type != there.type:
-        db.widen_column(step.table, wanted.name, wanted.type)
-    default = _default_of(wanted, there)
+    definition = store.tables.named(step.table).definition
+    there = _column(definition, wanted.name)
+    nullable = _takes_null(wanted, there, definition)
+    if nullable or wanted.type != there.type:
+        db.widen_column(step.table, wanted.name, wanted.type, nullable=nullable)
+    default = _default_of(wanted, there, nullable)
     if default != there.default:
         db.set_default(step.table, wanted.name, default)
 

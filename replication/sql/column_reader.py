@@ -44,6 +44,7 @@ class ColumnReader(TokenReader):
         super().__init__(sql, database, session or PLAIN)
         self.is_served = session is not None
         self.of_table = ""  # for errors
+        self.may_exist = False  # whether the last key was read with IF NOT EXISTS
         self._own: ColumnType
 
     def constraint(self) -> tuple[str, IndexDefinition] | None:
@@ -51,9 +52,12 @@ class ColumnReader(TokenReader):
         indexes that are not created here.
         """
         name = None
-        if self.has("CONSTRAINT") and self.next.word not in CONSTRAINTS:
-            name = self.name()
+        self.may_exist = False
+        if self.has("CONSTRAINT"):
+            self.may_exist = self.existence() is False
+            name = self.name() if self.next.word not in CONSTRAINTS else None
         if self.has("PRIMARY", "KEY"):
+            self.may_exist |= self.existence() is False
             while self.has("USING"):
                 self.take()
             columns, _ = self.key_columns()
@@ -83,6 +87,14 @@ class ColumnReader(TokenReader):
         found = self.key_definition(name, is_unique)
         return None if found is None else ("UNIQUE" if is_unique else "KEY", found)
 
+    def existence(self) -> bool | None:
+        """Take IF EXISTS (True) or IF NOT EXISTS (False) of a server's statement; None if neither comes next."""
+        if not self.is_served:
+            return None
+        if self.has("IF", "NOT", "EXISTS"):
+            return False
+        return True if self.has("IF", "EXISTS") else None
+
     def references(self) -> None:
         """Read the text after REFERENCES. Raises: Unsupported for actions, because the server does not log what they
         change.
@@ -106,6 +118,7 @@ class ColumnReader(TokenReader):
         """Read a key after its keyword: its name, `constraint` if it has none, and its columns. Return None if
         `key_columns` returns no columns.
         """
+        self.may_exist |= self.existence() is False
         index = constraint if self.next.word in ("(", "USING") else self.name()
         columns, is_ordered = self.key_columns(self.using())
         return IndexDefinition(index or columns[0], columns, is_unique, is_ordered) if columns else None

@@ -43,6 +43,8 @@ _OPTIONS = (
     *("ALGORITHM", "LOCK", "ENGINE", "AUTO_INCREMENT", "COMMENT", "ROW_FORMAT", "KEY_BLOCK_SIZE", "CHECKSUM"),
     *("STATS_PERSISTENT", "STATS_AUTO_RECALC", "STATS_SAMPLE_PAGES", "AVG_ROW_LENGTH", "MAX_ROWS", "MIN_ROWS"),
 )
+# Clauses of ALTER TABLE about partitions that change no row.
+_UPKEEP = ("ANALYZE", "CHECK", "OPTIMIZE", "REBUILD", "REPAIR")
 
 
 def parse(sql: str, database: str, session: Session | None = None) -> list[s.Statement]:
@@ -68,12 +70,14 @@ class _Parser(ColumnReader):
         elif self.has("DROP", "TABLE"):
             made = self.drop_tables()
         elif self.has("RENAME", "TABLE"):
-            made = self.listed(self.rename)
+            exists = self.existence()
+            made = [each for renamed in self.listed(self.rename) for each in self.provided("table", exists, renamed)]
         elif self.has("ALTER", "TABLE"):
             made = self.alter_table()
         elif self.has("CREATE", "UNIQUE", "INDEX") or self.has("CREATE", "INDEX"):
-            made = [self.create_index(self.tokens[1].text == "UNIQUE")]
+            made = self.create_index(self.tokens[1].text == "UNIQUE")
         elif self.has("DROP", "INDEX"):
+            self.existence()  # a missing index is one that was not created here
             index = self.name()
             self.must("ON")
             made = [s.DropIndex(self.table(), index)]
@@ -90,12 +94,24 @@ class _Parser(ColumnReader):
         self.has_one("CASCADE", "RESTRICT")
         return [s.DropTable(table, may_be_missing) for table in tables]
 
-    def rename(self) -> s.Statement:
+    def provided(
+        self, kind: str, exists: bool | None, *changes: s.Statement, name: str | None = None
+    ) -> list[s.Statement]:
+        """Return changes of one table, on condition of what `existence` has taken. name: of the `kind`, if it is not
+        the table.
+        """
+        if exists is None or not changes:
+            return list(changes)
+        table = s.table_of(changes[0])
+        return [s.Provided(table, kind, table if name is None else name, exists, changes)]
+
+    def rename(self) -> s.TableChange:
         table = self.table()
         self.must("TO")
         return s.RenameTable(table, self.table())
 
-    def create_index(self, is_unique: bool) -> s.Statement:
+    def create_index(self, is_unique: bool) -> list[s.Statement]:
+        exists = self.existence()
         index = self.name()
         is_ordered = self.using()
         self.must("ON")
@@ -104,8 +120,9 @@ class _Parser(ColumnReader):
         while self.next.word in ("ALGORITHM", "LOCK"):
             self.option(table)
         if not columns:
-            return s.NoEffect(self.sql)
-        return s.CreateIndex(table, IndexDefinition(index, columns, is_unique, is_ordered))
+            return [s.NoEffect(self.sql)]
+        made = s.CreateIndex(table, IndexDefinition(index, columns, is_unique, is_ordered))
+        return self.provided("index", exists, made, name=index)
 
     # --- create ------------------------------------------------------------------------------------
     def create_table(self) -> s.Statement:
@@ -227,6 +244,7 @@ class _Parser(ColumnReader):
 
     # --- alter -------------------------------------------------------------------------------------
     def alter_table(self) -> list[s.Statement]:
+        exists = self.existence()
         table = self.of_table = self.table()
         note = our_note(self.sql)
         if note is not None:
@@ -236,7 +254,8 @@ class _Parser(ColumnReader):
                 raise exact.wrong()
             self.at = len(self.tokens) - 1
             return made
-        return self.alterations(table)
+        found = self.alterations(table)
+        return found if exists is None else [s.Provided(table, "table", table, exists, tuple(found))]
 
     def alterations(self, table: str) -> list[s.Statement]:
         made: list[s.Statement] = []
@@ -268,39 +287,85 @@ class _Parser(ColumnReader):
         return s.NoEffect(self.sql)
 
     def alteration(self, table: str) -> list[s.Statement]:
+        if self.is_served and (found := self.repartition(table)) is not None:
+            return [found]
         if self.next.word in (*_OPTIONS, *CHARSETS, "CONVERT", "DEFAULT", "FORCE", "ENABLE", "DISABLE"):
             return [self.option(table)]
         if self.has("ADD"):
-            return [self.addition(table)]
+            return self.addition(table)
         if self.has("DROP"):
-            return [self.removal(table)]
+            return self.removal(table)
         if self.has("RENAME"):
-            return [self.renaming(table)]
+            return self.renaming(table)
         if self.has("CHANGE"):
             self.has("COLUMN")
+            exists = self.existence()
             before = self.name()
             change = self.changed_column(table)
             if change.column.name == before:
-                return [change]
+                return self.provided("column", exists, change, name=before)
             if self.is_served:
-                return [s.RenameColumn(table, before, change.column.name), change]
+                renamed = s.RenameColumn(table, before, change.column.name)
+                return self.provided("column", exists, renamed, change, name=before)
             raise Unsupported(
                 f"CHANGE renames {table}.{before} and may change its type; rename and modify in two statements"
             )
         if self.has("MODIFY"):
             self.has("COLUMN")
-            return [self.changed_column(table)]
+            exists = self.existence()
+            change = self.changed_column(table)
+            return self.provided("column", exists, change, name=change.column.name)
         if self.has("ALTER"):
             self.has("COLUMN")
+            exists = self.existence()
             name = self.name()
             if self.has("DROP", "DEFAULT"):
-                return [s.SetDefault(table, name, ABSENT)]
-            self.must("SET", "DEFAULT")
-            return [s.SetDefault(table, name, self.computed() or self.literal())]
+                default: Any = ABSENT
+            else:
+                self.must("SET", "DEFAULT")
+                default = self.computed() or self.literal()
+            return self.provided("column", exists, s.SetDefault(table, name, default), name=name)
         if not self.is_served and self.has("EXPIRES"):
             literal = self.literal()
             return [s.SetExpiry(table, None if literal.kind == NULL else literal.text)]
         raise self.wrong()
+
+    def repartition(self, table: str) -> s.Statement | None:
+        """Read a change of partitions other than ADD, DROP and TRUNCATE; None if another clause comes. Raises:
+        Unsupported, naming it, for one that moves rows between partitions with names, or between tables.
+        """
+        first, second = self.next.word, self.tokens[min(self.at + 1, len(self.tokens) - 1)].word
+        if first in _UPKEEP and second == "PARTITION":
+            self.at = len(self.tokens) - 1
+            return s.NoEffect(self.sql)
+        if self.has("REMOVE", "PARTITIONING") or (first == "ADD" and self.has("ADD", "PARTITION", "PARTITIONS")):
+            what = "REMOVE PARTITIONING" if first == "REMOVE" else "ADD PARTITION PARTITIONS"
+            if first == "ADD":
+                self.number()
+            return s.Repartition(table, what)
+        if self.has("COALESCE", "PARTITION"):
+            self.number()
+            return s.Repartition(table, "COALESCE PARTITION")
+        if self.has("PARTITION", "BY"):
+            linear = self.has("LINEAR")
+            if self.has_one("HASH", "KEY"):
+                self.at = len(self.tokens) - 1
+                return s.Repartition(table, f"PARTITION BY {'LINEAR ' * linear}HASH or KEY")
+            raise self.moves(table, f"PARTITION BY {self.next.text}")
+        if self.has("REORGANIZE", "PARTITION"):
+            if self.next.kind == END or self.next.word == ";":
+                return s.Repartition(table, "REORGANIZE PARTITION")
+            raise self.moves(table, "REORGANIZE PARTITION")
+        if first in ("EXCHANGE", "DISCARD", "IMPORT", "CONVERT") and second in ("PARTITION", "TABLE"):
+            raise self.moves(table, f"{first} {second}")
+        return None
+
+    def moves(self, table: str, what: str) -> Unsupported:
+        """Return the error for a change of partitions that moves rows."""
+        return Unsupported(
+            f"{what} of {table} moves rows between partitions or tables, and no event says which; copy the table anew",
+            table=table,
+        )
 
     def computed(self) -> Computed | None:
         """Take a computed default of Tidemark, if there is one."""
@@ -320,23 +385,30 @@ class _Parser(ColumnReader):
         self.skip_position()
         return s.ChangeColumn(table, read.column, read.served, read.is_numbered)
 
-    def addition(self, table: str) -> s.Statement:
+    def addition(self, table: str) -> list[s.Statement]:
         if self.has("PARTITION"):
+            exists = self.existence()
             added = self.in_parentheses(self.one_partition)
-            if len(added) != 1:
-                raise Unsupported(f"ALTER TABLE {table} adds {len(added)} partitions; add one per statement")
-            ((name, bound),) = added
-            return s.AddPartition(table, name, bound)
+            if not added:
+                raise self.wrong()
+            made: list[s.Statement] = [s.AddPartition(table, name, bound) for name, bound in added]
+            for name, _ in added:  # the server adds all of them, or none if it has one
+                made = self.provided("partition", exists, *made, name=name)
+            return made
         if not self.is_served and self.next.word == "CHECK" and self.tokens[self.at + 1].kind == NAME:
             self.take()
             name, nodes = self.name(), self.literal().text
-            return s.AddCheck(table, check_from_json({"name": name, "nodes": json.loads(nodes)}))
+            return [s.AddCheck(table, check_from_json({"name": name, "nodes": json.loads(nodes)}))]
         if self.next.word in CONSTRAINTS:
             found = self.constraint()
-            if found is not None and found[0] == "PRIMARY":
+            exists = False if self.may_exist else None
+            if found is not None and found[0] == "PRIMARY" and exists is None:
                 raise Unsupported(f"the primary key of {table} is changed; copy the table anew")
-            return s.NoEffect(self.sql) if found is None else s.CreateIndex(table, found[1])
+            if found is None or found[0] == "PRIMARY":  # every table here has a primary key already
+                return [s.NoEffect(self.sql)]
+            return self.provided("index", exists, s.CreateIndex(table, found[1]), name=found[1].name)
         self.has("COLUMN")
+        exists = self.existence()
         read = self.column()
         if read.key is not None:
             raise self.wrong()
@@ -348,7 +420,7 @@ class _Parser(ColumnReader):
             raise Unsupported(f"the server fills {table}.{read.column.name} with a date of zeros, which is not a date")
         self.check_charsets([read], "")
         self.skip_position()
-        return s.AddColumn(table, read.column, read.served)
+        return self.provided("column", exists, s.AddColumn(table, read.column, read.served), name=read.column.name)
 
     def skip_position(self) -> None:
         """Skip FIRST and AFTER: columns are found by name, and a new column becomes the last."""
@@ -357,28 +429,41 @@ class _Parser(ColumnReader):
         else:
             self.has("FIRST")
 
-    def removal(self, table: str) -> s.Statement:
+    def removal(self, table: str) -> list[s.Statement]:
         if self.has("PARTITION"):
-            return s.DropPartition(table, self.name())
+            exists = self.existence()
+            dropped = (s.DropPartition(table, name) for name in self.listed(self.name))
+            return [each for one in dropped for each in self.provided("partition", exists, one, name=one.partition)]
         if not self.is_served and self.has("CHECK"):
-            return s.DropCheck(table, self.name())
+            return [s.DropCheck(table, self.name())]
         if self.has("FOREIGN", "KEY") or self.has("CHECK"):
+            self.existence()
             self.name()
-            return s.NoEffect(self.sql)
+            return [s.NoEffect(self.sql)]
         if self.has_one("INDEX", "KEY", "CONSTRAINT"):
-            return s.DropIndex(table, self.name())
+            self.existence()  # a missing index is one that was not created here
+            return [s.DropIndex(table, self.name())]
         self.has("COLUMN")
-        return s.DropColumn(table, self.name())
+        exists = self.existence()
+        name = self.name()
+        return self.provided("column", exists, s.DropColumn(table, name), name=name)
 
-    def renaming(self, table: str) -> s.Statement:
+    def renaming(self, table: str) -> list[s.Statement]:
         if self.has("COLUMN"):
+            exists = self.existence()
             before = self.name()
             self.must("TO")
-            return s.RenameColumn(table, before, self.name())
+            return self.provided("column", exists, s.RenameColumn(table, before, self.name()), name=before)
         if self.next.word in ("INDEX", "KEY"):
-            raise self.wrong()
+            if not self.is_served:
+                raise self.wrong()
+            self.take()
+            self.existence()
+            before = self.name()
+            self.must("TO")
+            return [s.RenameIndex(table, before, self.name())]
         self.has_one("TO", "AS", "=")
-        return s.RenameTable(table, self.table())
+        return [s.RenameTable(table, self.table())]
 
 
 def _named(indexes: list[IndexDefinition]) -> tuple[IndexDefinition, ...]:

@@ -141,6 +141,14 @@ class DropIndex(TableChange):
 
 
 @dataclass(frozen=True)
+class RenameIndex(TableChange):
+    """A secondary index gets another name."""
+
+    index: str
+    to: str
+
+
+@dataclass(frozen=True)
 class AddCheck(TableChange):
     """One more check."""
 
@@ -174,6 +182,41 @@ class DropPartition(TableChange):
     """A range or list partition is dropped with its rows."""
 
     partition: str
+
+
+@dataclass(frozen=True)
+class Repartition(TableChange):
+    """A server distributes the rows of a table in another way, `what`. Where partitions have no names, nothing changes
+    here.
+    """
+
+    what: str
+
+
+@dataclass(frozen=True)
+class Provided(TableChange):
+    """IF EXISTS or IF NOT EXISTS: `changes` are made only if the table has, or lacks, a `kind` of this name before the
+    statement; for tables, before this clause. `steps` is the number of the steps that they have become.
+    """
+
+    kind: str  # "table", "column", "index" or "partition"
+    name: str
+    exists: bool
+    changes: tuple[Statement, ...] = ()
+    steps: int = 0
+
+    def holds(self, definition: TableDefinition | None) -> bool:
+        """Whether the condition is true of a definition, None without the table."""
+        if self.kind == "table":
+            return (definition is not None) == self.exists
+        if definition is None:
+            return True  # the changes say that the table is missing
+        names = {
+            "column": {column.name for column in definition.columns},
+            "index": {index.name for index in definition.indexes},
+            "partition": set(definition.partition.names),
+        }
+        return (self.name in names[self.kind]) == self.exists
 
 
 @dataclass(frozen=True)

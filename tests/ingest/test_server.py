@@ -26,6 +26,7 @@ from tests.replication.support import every_type
 from tests.replication.test_stock_tools import changed_rows, create_sql, insert_sql, literal, sql_rows
 from tidemark.engine.types import ColumnType
 from tidemark.replication.ingest import applier as applier_module
+from tidemark.replication.ingest.ingest import CURRENT
 
 FOREIGN = """
 CREATE TABLE d.foreign_types (id MEDIUMINT PRIMARY KEY, mu MEDIUMINT UNSIGNED, y YEAR, bits BIT(13), s SET('a','b','c'),
@@ -182,6 +183,125 @@ def test_schema_changes_between_rows_end_equal(db: tm.Database, source: Source) 
     take_in(db, source)
     assert db.tables() == ["d.n", "e.a", "e.c"]
     assert_same(db, source, "d.n", "e.a", "e.c")
+
+
+CONDITIONS = (
+    "DROP COLUMN IF EXISTS n, ADD COLUMN IF NOT EXISTS n BIGINT",
+    "ADD COLUMN IF NOT EXISTS g INT NOT NULL, MODIFY COLUMN IF EXISTS g VARCHAR(9) DEFAULT 'x'",
+    "DROP INDEX IF EXISTS by_t, ADD INDEX IF NOT EXISTS by_t (id)",
+    "RENAME COLUMN IF EXISTS t TO u, ADD COLUMN IF NOT EXISTS t INT, DROP COLUMN IF EXISTS nothing",
+    "CHANGE COLUMN IF EXISTS nothing g INT, CHANGE COLUMN IF EXISTS u t VARCHAR(60), DROP FOREIGN KEY IF EXISTS f",
+    "RENAME INDEX IF EXISTS nothing TO g, ADD UNIQUE IF NOT EXISTS u (id), ALTER COLUMN IF EXISTS g SET DEFAULT 4",
+)
+
+
+def test_conditions_ask_the_table_before_the_statement(db: tm.Database, source: Source) -> None:
+    """Story: ALTER TABLE … IF EXISTS stopped the ingest. The server asks each condition before the first clause: a
+    column that the statement drops is not added again by ADD COLUMN IF NOT EXISTS.
+    """
+    source.sql(
+        "CREATE TABLE d.a (id INT PRIMARY KEY, n INT, t VARCHAR(40), KEY by_t (t)); INSERT INTO d.a VALUES (1, 2, 'x');"
+    )
+    take_in(db, source)
+    for number, clauses in enumerate(CONDITIONS, 2):
+        source.sql(f"ALTER TABLE IF EXISTS d.a {clauses}; INSERT INTO d.a (id) VALUES ({number});")
+        take_in(db, source)
+        served = source.sql("SELECT column_name FROM information_schema.columns WHERE table_name = 'a';").split()
+        assert sorted(column.name for column in db["d.a"].definition.columns) == sorted(served)
+        assert_same(db, source, "d.a")
+    assert [index.name for index in db["d.a"].definition.indexes] == ["u"]
+
+
+def test_partitions_added_dropped_and_emptied_together_end_equal(db: tm.Database, source: Source) -> None:
+    """Story: a statement with two partitions stopped the ingest, and TRUNCATE PARTITION did."""
+    source.sql(
+        "CREATE TABLE d.r (id INT PRIMARY KEY, v INT) PARTITION BY RANGE (id)"
+        " (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20));"
+        "CREATE TABLE d.h (id INT PRIMARY KEY, v INT) PARTITION BY HASH (id) PARTITIONS 3;"
+        "INSERT INTO d.r SELECT seq, seq FROM seq_0_to_19; INSERT INTO d.h SELECT seq, seq FROM seq_0_to_19;"
+    )
+    take_in(db, source)
+    source.sql(
+        "ALTER TABLE d.r ADD PARTITION (PARTITION p2 VALUES LESS THAN (30), PARTITION p3 VALUES LESS THAN (40),"
+        " PARTITION p4 VALUES LESS THAN (50)); INSERT INTO d.r SELECT seq, seq FROM seq_20_to_49;"
+        "ALTER TABLE d.r TRUNCATE PARTITION p1, p4; ALTER TABLE d.r DROP PARTITION p0, p3;"
+        "INSERT INTO d.r VALUES (5, 5); INSERT INTO d.h VALUES (20, 20);"
+        "ALTER TABLE d.h ADD PARTITION PARTITIONS 2; ALTER TABLE d.h COALESCE PARTITION 3;"
+        "ALTER TABLE d.h REBUILD PARTITION ALL; ALTER TABLE d.h REMOVE PARTITIONING; INSERT INTO d.h VALUES (21, 21);"
+        "ALTER TABLE d.h PARTITION BY KEY (id) PARTITIONS 2; ALTER TABLE d.h REORGANIZE PARTITION;"
+    )
+    take_in(db, source)
+    assert db["d.r"].definition.partition.names == ("p1", "p2", "p4")
+    assert_same(db, source, "d.r", "d.h")
+    source.sql("ALTER TABLE d.r TRUNCATE PARTITION ALL;")
+    take_in(db, source)
+    assert rows_in(db, "d.r", ["id"]) == []
+
+
+def test_columns_that_get_wider_keep_their_values(db: tm.Database, source: Source) -> None:
+    """Story: INT to BIGINT and NOT NULL to NULL stopped the ingest: nothing changed the bytes of rows here."""
+    source.sql(
+        "CREATE TABLE d.w (id INT PRIMARY KEY, n INT NOT NULL, u INT UNSIGNED, f FLOAT, d DECIMAL(10,2), c CHAR(5),"
+        " v CHAR(5), b VARCHAR(9) NOT NULL);"
+        "INSERT INTO d.w SELECT seq, -seq, 4294967295 - seq, seq / 8, seq / 100, CONCAT('c', seq), 'ü', 'x'"
+        " FROM seq_1_to_500;"
+    )
+    take_in(db, source)
+    changes = (
+        "MODIFY n BIGINT NOT NULL",
+        "MODIFY u BIGINT, MODIFY f DOUBLE",
+        "MODIFY d DECIMAL(20,4), CHANGE c cc CHAR(20)",
+        "MODIFY v VARCHAR(20) NOT NULL DEFAULT 'v', MODIFY id BIGINT",
+        "MODIFY b VARCHAR(9) DEFAULT 'y', MODIFY cc TEXT",
+        "CHANGE n m BIGINT DEFAULT NULL",
+    )
+    for number, clauses in enumerate(changes):
+        source.sql(
+            f"ALTER TABLE d.w {clauses}; UPDATE d.w SET d = d + 1 WHERE id % 7 = {number};"
+            f"INSERT INTO d.w SELECT {1_000 + number}, 1, 2, 0.5, 4.25, 'abcde', 'e', 'f';"
+        )
+    source.sql(
+        "INSERT INTO d.w VALUES (1 << 40, NULL, -1, 1e300, 1234567890123456.7891, REPEAT('t', 999), 'abcdefgh', NULL);"
+    )
+    take_in(db, source)
+    assert_same(db, source, "d.w")
+    kinds = [column.type for column in db["d.w"].definition.columns]
+    assert kinds[:5] == [tm.Int64, tm.Int64, tm.Int64, tm.Float64, tm.Decimal(20, 4)]
+
+
+def test_sequences_are_skipped_with_one_line_each(
+    db: tm.Database, source: Source, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Story: CREATE SEQUENCE stopped the ingest, and so did the row event of NEXTVAL."""
+    make_tables(source, 2)
+    take_in(db, source)
+    source.sql(
+        "CREATE SEQUENCE d.numbers; CREATE TABLE d.n (id INT PRIMARY KEY DEFAULT NEXTVAL(d.numbers), v INT);"
+        "INSERT INTO d.n (v) VALUES (7); INSERT INTO d.n (v) VALUES (8); SELECT SETVAL(d.numbers, 5000);"
+        "INSERT INTO d.n (v) VALUES (9); ALTER SEQUENCE d.numbers RESTART 9000; INSERT INTO d.n (v) VALUES (10);"
+        "DROP TABLE d.n; DROP SEQUENCE d.numbers; INSERT INTO d.a VALUES (3, 3, 'c');"
+    )
+    take_in(db, source)
+    assert_same(db, source, "d.a")
+    lines = [record.getMessage() for record in caplog.records if record.name == "tidemark.ingest"]
+    assert sum("state of sequence d.numbers" in line for line in lines) == 1, lines
+    assert sum("the statement" in line and "SEQUENCE" in line for line in lines) == 3, lines
+
+
+def test_row_event_of_a_compressed_column_is_no_damage(db: tm.Database, source: Source) -> None:
+    """Story: a server names the character sets of COMPRESSED columns too, so the ingest took their event for a damaged
+    file and told to restore a backup.
+    """
+    source.sql(
+        "CREATE TABLE d.z (id INT PRIMARY KEY, v TEXT COMPRESSED, w VARCHAR(1000) CHARSET latin1 COMPRESSED,"
+        " b VARBINARY(900) COMPRESSED, z VARCHAR(9));"
+    )
+    take_in(db, source, start=CURRENT)
+    columns = [tm.Column(name, tm.Text, nullable=True) for name in "vwbz"]
+    db.create_table("d.z", [tm.Column("id", tm.Int32), *columns], "id")
+    source.sql("INSERT INTO d.z VALUES (1, REPEAT('x', 5000), 'a', 'b', 'c');")
+    with pytest.raises(tm.Unsupported, match=r"d\.z\.v: a COMPRESSED column"):
+        take_in(db, source)
 
 
 def test_statement_that_cannot_be_followed_stops_and_is_skipped_when_asked(db: tm.Database, source: Source) -> None:

@@ -15,6 +15,7 @@ from tidemark.cli.channel_commands import replicate
 from tidemark.replication.ingest import client
 from tidemark.replication.ingest.address import Address, Filter, parse_address
 from tidemark.replication.ingest.checks import check_keys, check_server_id, check_settings
+from tidemark.replication.ingest.copy import tables_of
 from tidemark.replication.ingest.ingest import IngestOptions
 
 SOUND = {
@@ -138,3 +139,35 @@ def test_page_for_users_names_options_that_exist_and_all_of_them() -> None:
     assert named <= options
     of_stores = {"--secret-file", "--option", "-o", "--other-source", "--failover-after-ms", "--heartbeat-from"}
     assert options - named == {"--data-memory", "--json", *of_stores}
+
+
+class Listing:
+    """A server that shows its tables while they change: keys may be missing in the list, and tables gone after it."""
+
+    def __init__(self, shown: dict[str, str]) -> None:
+        self.shown = shown
+
+    def rows(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
+        return [(*name.split("."), 0) for name in ("d.keyed", "d.keyless", "e.other")]
+
+    def row(self, sql: str) -> tuple[Any, ...]:
+        name = sql.split()[-1].replace("`", "")
+        if name not in self.shown:
+            raise client.peer_error(Address("h"), RuntimeError(1146, f"Table '{name}' doesn't exist"))
+        return name, self.shown[name]
+
+
+def test_table_without_a_key_in_the_list_is_looked_up_again() -> None:
+    """Story: next to RENAME and CREATE … SELECT a copy was refused for tables "without primary key" that had one, since
+    a server reads its list of tables and that of keys at different moments.
+    """
+    shown = {
+        "d.keyed": "CREATE TABLE `keyed` (\n  `id` int(11) NOT NULL,\n  PRIMARY KEY (`id`)\n) ENGINE=InnoDB",
+        "d.keyless": "CREATE TABLE `keyless` (\n  `PRIMARY KEY` int(11) NOT NULL\n) COMMENT='PRIMARY KEY'",
+    }
+    wanted = Filter(("d.%",))
+    server: Any = Listing(shown)
+    assert tables_of(server, wanted) == [("d.keyed", True), ("d.keyless", False)]
+    del shown["d.keyed"]
+    with pytest.raises(client.TableChanged, match="begins anew"):
+        tables_of(server, wanted)

@@ -116,6 +116,7 @@ def base_columns() -> list[tm.Column]:
 
 
 SEEN = tm.Column("it's * \\", tm.Timestamp, nullable=True)
+NARROW = tm.Column("n", tm.Int32, default=3)
 CHANGES: list[tuple[str, Callable[[tm.Database], Any]]] = [
     ("drop", lambda db: db.drop_table("d.t")),
     ("rename", lambda db: db.rename("d.t", "e.`u")),
@@ -126,6 +127,8 @@ CHANGES: list[tuple[str, Callable[[tm.Database], Any]]] = [
     ("rename column", lambda db: db.rename_column("d.t", "part", "piece")),
     ("widen", lambda db: db.widen_column("d.t", "name", tm.VarChar(90))),
     ("widen to text", lambda db: db.widen_column("d.t", "name", tm.Text)),
+    ("widen with other bytes", lambda db: (db.add_column("d.t", NARROW), db.widen_column("d.t", "n", tm.Int64))),
+    ("null too", lambda db: (db.add_column("d.t", NARROW), db.widen_column("d.t", "n", tm.Int32, nullable=True))),
     ("default", lambda db: db.set_default("d.t", "name", "it's")),
     ("default null", lambda db: db.set_default("d.t", "name", None)),
     ("check", lambda db: db.add_check("d.t", "it's *", tm.col("name") != "/* '\\ */")),
@@ -342,7 +345,7 @@ TABLE = "create table t (id int, a varchar(9), primary key (id), key by_a (a))"
         ("alter table t add index by_a (id)", IndexExists),
         ("alter table t modify a varchar(20)", SchemaInvalid),  # indexed
         ("alter table t modify a varchar(9) not null", Unsupported),
-        ("alter table t modify id bigint not null", SchemaInvalid),
+        ("alter table t modify id double not null", SchemaInvalid),
         ("alter table t add partition (partition p values less than (5))", Unsupported),
         ("alter table t add (x int)", Unsupported),
         ("alter table u drop a", NoSuchTable),

@@ -74,7 +74,7 @@ def test_json_from_before_there_were_changes_is_read_and_stays_as_it_was() -> No
     assert value["format"] == 1 and "dropped" not in value and "added" not in value["columns"][0]
     assert TableDefinition.from_json(definition.to_json()) == definition
     with pytest.raises(tm.SchemaInvalid):
-        TableDefinition.from_json(json.dumps({**value, "format": 6}).encode())
+        TableDefinition.from_json(json.dumps({**value, "format": 7}).encode())
     checked = replace(definition, checks=(check_definition("c", tm.col("n") > 0),))
     value = json.loads(checked.to_json())
     assert value["format"] == 4, "older programs refuse it: they would write rows that break the check"

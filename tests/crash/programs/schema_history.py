@@ -24,6 +24,7 @@ DISK_COLUMNS = [
     Column("note", Text, nullable=True, storage="disk"),
     Column("code", Int64, storage="disk"),
 ]
+WIDER = {Int8: Int64, Char(3): VarChar(8), Decimal(30, 2): Decimal(38, 2)}
 KINDS: list[ColumnType] = [Int8, Int64, Float64, Bool, Decimal(30, 2), Char(3), Binary(6), VarChar(8), Text]
 SCHEMA = "columns of tables"
 COLUMNS_MAX = 9
@@ -77,7 +78,8 @@ class SchemaHistory(History):
         """Make one change of a table's columns or name. Return `pending`, the uncommitted rows, as they
         are after it.
         """
-        call, columns, row_after = self._change(name)
+        # A column gets other bytes only when the transactions that are open have ended.
+        call, columns, row_after = self._change(name, moves=pending is self.model or not pending)
         to = name
         if call is None:
             to = NAMES[1 - NAMES.index(name)]
@@ -99,7 +101,7 @@ class SchemaHistory(History):
         self.done(after, line, True)
         return changed(pending)
 
-    def _change(self, name: str) -> tuple[Callable[[], object] | None, list[Column], Callable[[Row], Row]]:
+    def _change(self, name: str, moves: bool) -> tuple[Callable[[], object] | None, list[Column], Callable[[Row], Row]]:
         """(the call, None to rename the table; the columns then; what becomes of a row)."""
         rng, columns = self.rng, list(self.schema[name])
         draw = rng.random()
@@ -121,6 +123,10 @@ class SchemaHistory(History):
             wider = VarChar(column.type.length + rng.randrange(1, 5))
             columns[at] = Column(column.name, wider, column.nullable, column.default)
             return functools.partial(self.db.widen_column, name, column.name, wider), columns, lambda row: row
+        if moves and draw < 0.9 and column.type in WIDER and not column.is_disk:
+            kind = WIDER[column.type]
+            columns[at] = Column(column.name, kind, column.nullable, column.default)
+            return functools.partial(self.db.widen_column, name, column.name, kind), columns, lambda row: row
         if name in NAMES and draw > 0.95:
             return None, columns, lambda row: row
         default = self.value(column.type)

@@ -1,0 +1,283 @@
+"""Columns that get a wider type: every value is kept, in memory, on disk and for readers from before the change."""
+
+from __future__ import annotations
+
+import random
+import threading
+import uuid
+from datetime import date
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from tests.schema.test_changes import open_memory, reopened
+from tests.seeds import fresh_seeds
+from tidemark.engine.types import ColumnType
+
+# Type, wider type, values.
+WIDER: list[tuple[ColumnType, ColumnType, list[Any]]] = [
+    (tm.Int8, tm.Int16, [-128, 0, 127]),
+    (tm.Int16, tm.Int64, [-(1 << 15), (1 << 15) - 1]),
+    (tm.Int32, tm.Int64, [-(1 << 31), -1, (1 << 31) - 1]),
+    (tm.UInt8, tm.Int16, [0, 255]),
+    (tm.UInt16, tm.UInt64, [0, 65_535]),
+    (tm.UInt32, tm.Int64, [0, (1 << 32) - 1]),
+    (tm.UInt32, tm.UInt64, [0, (1 << 32) - 1]),
+    (tm.Float32, tm.Float64, [0.5, -0.0, 0.0, float("inf"), 1.100000023841858, 3.4028234663852886e38]),
+    (tm.Decimal(10, 2), tm.Decimal(20, 2), [Decimal("-99999999.99"), Decimal("0.01")]),
+    (tm.Decimal(10, 2), tm.Decimal(12, 4), [Decimal("-99999999.99"), Decimal("0.01")]),
+    (tm.Decimal(18, 0), tm.Decimal(38, 20), [Decimal(10**18 - 1), Decimal(-(10**18) + 1)]),
+    (tm.Char(5), tm.Char(20), ["", "ü", "abcde", "ab   "]),
+    (tm.Char(5), tm.VarChar(20), ["", "ü", "abcde", "ab   "]),
+    (tm.Char(5), tm.Text, ["", "abcde"]),
+]
+NULLABLE: list[tuple[ColumnType, Any]] = [
+    (tm.Int32, -5),
+    (tm.Bool, True),
+    (tm.VarChar(9), "abc"),
+    (tm.Text, "abc"),
+    (tm.Blob, b"\0abc"),
+    (tm.Binary(4), b"abcd"),
+    (tm.Enum("a", "b"), "b"),
+    (tm.Date, date(2026, 11, 30)),
+    (tm.UUID, uuid.UUID(int=7)),
+    (tm.JSON, {"a": [1, None]}),
+    (tm.Decimal(30, 2), Decimal("-7.25")),
+]
+WRITES_MAX = 400  # of a thread: the log has room for all
+NEIGHBOURS = [tm.Column("before", tm.Int16), tm.Column("after", tm.Int8, nullable=True), tm.Column("s", tm.VarChar(9))]
+
+
+def sorted_rows(table: Any) -> list[tuple[Any, ...]]:
+    return sorted((tuple(row) for row in table), key=lambda row: row[0])
+
+
+def table_of(db: Any, kind: ColumnType, nullable: bool, **options: Any) -> Any:
+    columns = [tm.Column("id", tm.Int32), NEIGHBOURS[0], tm.Column("c", kind, nullable=nullable), *NEIGHBOURS[1:]]
+    return db.create_table("t", columns, "id", **options)
+
+
+@pytest.mark.parametrize("nullable", [True, False])
+@pytest.mark.parametrize(("kind", "wider", "values"), WIDER, ids=[f"{a!r} to {b!r}" for a, b, _ in WIDER])
+def test_every_value_is_kept_by_a_wider_type(
+    kind: ColumnType, wider: ColumnType, values: list[Any], nullable: bool
+) -> None:
+    """Story: INT to BIGINT, FLOAT to DOUBLE and CHAR to VARCHAR at the source stopped the ingest, because
+    `widen_column` took no type of other bytes.
+    """
+    db = open_memory()
+    table = table_of(db, kind, nullable)
+    given = [*values, *[None] * nullable]
+    rows = [(number, -number, value, number % 7, f"r{number}") for number, value in enumerate(given)]
+    table.insert_many(rows)
+    snapshot = db.snapshot()
+    db.widen_column("t", "c", wider)
+    column = table.definition.columns[2]
+    assert (column.name, column.type, column.nullable) == ("c", wider, nullable)
+    assert sorted_rows(table) == rows == sorted_rows(snapshot["t"])
+    if not isinstance(wider, type(tm.Decimal(1))):
+        assert [repr(row[2]) for row in sorted_rows(table)] == [repr(row[2]) for row in rows]
+    last = {"Integer": getattr(wider, "maximum", 0), "Floating": 1e300, "Decimal": Decimal(10) ** 7}
+    more = last.get(type(wider).__name__, "longer than five"[:20])
+    table.update(0, {"c": more})
+    table.insert((99, 1, more, None, "z"))
+    assert table[0].c == table[99].c == more and snapshot["t"][0].c == given[0]
+    assert table.count(where=tm.col("c") == more) == 2
+    table.update(1, {"before": 5, "after": None})
+    table.delete(99)
+    snapshot.close()
+    db = reopened(db)
+    found = {row.id: tuple(row) for row in db["t"]}
+    assert found[0] == (0, 0, more, 0, "r0") and found[1] == (1, 5, given[1], None, "r1")
+    assert [found[number] for number in range(2, len(rows))] == rows[2:]
+    assert db.check()["is_sound"]
+
+
+@pytest.mark.parametrize(("kind", "value"), NULLABLE, ids=[repr(kind) for kind, _ in NULLABLE])
+def test_column_begins_to_take_null(kind: ColumnType, value: Any) -> None:
+    db = open_memory()
+    table = table_of(db, kind, False)
+    table.insert((1, 1, value, 1, "a"))
+    with pytest.raises(tm.NotNullViolation):
+        table.insert((2, 2, None, 2, "b"))
+    db.widen_column("t", "c", kind, nullable=True)
+    table.insert((2, 2, None, 2, "b"))
+    table.insert({"id": 3, "before": 3, "s": "c"})
+    db = reopened(db)
+    assert [row[2] for row in sorted_rows(db["t"])] == [value, None, None] and db.check()["is_sound"]
+    db["t"].update(1, {"c": None})
+    assert db["t"].count("c") == 0
+
+
+def test_column_is_widened_again_and_again() -> None:
+    db = open_memory()
+    table = table_of(db, tm.Int8, False)
+    table.insert_many([(n, n, n - 100, n % 5, "x") for n in range(200)])
+    for kind in (tm.Int16, tm.Int32, tm.Int64):
+        db.widen_column("t", "c", kind)
+        db.add_column("t", tm.Column(f"extra{kind.bits}", tm.Int8, default=kind.bits))
+        db = reopened(db)
+    db.rename_column("t", "c", "d")
+    db.drop_column("t", "before")
+    db.widen_column("t", "extra16", tm.Int64, nullable=True)
+    db["t"].update(3, {"extra16": None, "d": 1 << 60})
+    db.create_index("t", "by_d", "d")
+    db = reopened(db)
+    names = [column.name for column in db["t"].definition.columns]
+    assert names == ["id", "d", "after", "s", "extra16", "extra32", "extra64"]
+    assert [(row.d, row.extra16) for row in db["t"].scan(index="by_d")][-1] == (1 << 60, None)
+    assert sum(row.d for row in db["t"]) == sum(n - 100 for n in range(200) if n != 3) + (1 << 60)
+    assert db.check()["is_sound"]
+
+
+@pytest.mark.parametrize("seed", fresh_seeds(1))
+def test_writers_of_all_kinds_lose_nothing_while_a_column_is_widened(seed: int) -> None:
+    db = open_memory(redo_log="32 MiB")
+    columns = [tm.Column("id", tm.Int32), tm.Column("n", tm.Int32), tm.Column("m", tm.Int32)]
+    table = db.create_table("t", columns, "id")
+    table.insert_many([(n, 0, 0) for n in range(300)])
+    stop = threading.Event()
+    errors: list[BaseException] = []
+    made: list[dict[int, int]] = [{} for _ in range(3)]
+
+    def work(number: int) -> None:
+        rng = random.Random(seed + number)
+        mine = made[number]
+        for _ in range(WRITES_MAX):
+            if stop.is_set():
+                return
+            key = rng.randrange(100) * 3 + number
+            value = rng.randrange(-(1 << 31), 1 << 31)
+            way = rng.randrange(5)
+            try:
+                if way == 0:
+                    db["t"].update(key, {"n": value})
+                elif way == 1:
+                    db["t"].update_many([{"id": key, "n": value}])
+                elif way == 2:
+                    with db.transaction() as txn:
+                        txn.delete("t", key)
+                        txn.insert("t", (key, value, 0))
+                elif way == 3:
+                    db["t"].write((key, value, 0))
+                else:
+                    db["t"].update_where({"n": value}, tm.col("id") == key)
+            except tm.LockTimeout:
+                continue
+            except BaseException as error:
+                errors.append(error)
+                return
+            mine[key] = value
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for kind, nullable in ((tm.Int64, False), (tm.Int64, True)):
+        for _ in range(10):
+            try:
+                db.widen_column("t", "n", kind, nullable=nullable)
+                break
+            except tm.LockTimeout:
+                continue
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not errors, errors
+    expected = {key: value for each in made for key, value in each.items()}
+    assert expected and {row.id: row.n for row in db["t"]} == {n: expected.get(n, 0) for n in range(300)}
+    db = reopened(db)
+    assert {row.id: row.n for row in db["t"]} == {n: expected.get(n, 0) for n in range(300)}
+    assert db.check()["is_sound"]
+
+
+def test_transaction_with_a_view_of_its_own_is_waited_for() -> None:
+    db = open_memory(lock_timeout_ms=50)
+    table = table_of(db, tm.Int32, False)
+    table.insert((1, 1, 7, 1, "a"))
+    with db.transaction(isolation="snapshot") as txn:
+        assert txn.get("t", 1).c == 7
+        with pytest.raises(tm.LockTimeout):
+            db.widen_column("t", "c", tm.Int64)
+        assert txn.get("t", 1).c == 7
+    table.update(1, {"c": 8})
+    assert table.definition.columns[2].type == tm.Int32
+    db.widen_column("t", "c", tm.Int64)
+    assert len(table.definition.dropped) == 1, "the place of the first attempt is used again"
+    assert tuple(table[1]) == (1, 1, 8, 1, "a")
+
+
+def test_scan_made_before_the_change_does_not_read_the_old_place() -> None:
+    db = open_memory()
+    table = table_of(db, tm.Int32, False)
+    table.insert((1, 1, 7, 1, "a"))
+    scan = table.scan()
+    db.widen_column("t", "c", tm.Int64)
+    table.update(1, {"c": 1 << 40})
+    try:
+        assert [row.c for row in scan] == [1 << 40]
+    except tm.SnapshotTooOld:
+        pass
+
+
+KEYS: list[tuple[ColumnType, ColumnType, list[Any], Any]] = [
+    (tm.Int32, tm.Int64, [-(1 << 31), -1, 0, (1 << 31) - 1], 1 << 40),
+    (tm.UInt32, tm.Int64, [0, (1 << 32) - 1], -1),
+    (tm.UInt16, tm.UInt64, [0, 65_535], (1 << 64) - 1),
+    (tm.VarChar(4), tm.VarChar(20), ["", "ü", "abcd"], "abcdefgh"),
+    (tm.Decimal(5, 2), tm.Decimal(15, 2), [Decimal("-999.99"), Decimal("0.00")], Decimal("1234567890.12")),
+]
+
+
+@pytest.mark.parametrize("is_composite", [False, True])
+@pytest.mark.parametrize(("kind", "wider", "values", "more"), KEYS, ids=[f"{a!r} to {b!r}" for a, b, *_ in KEYS])
+def test_key_gets_wider(kind: ColumnType, wider: ColumnType, values: list[Any], more: Any, is_composite: bool) -> None:
+    db = open_memory()
+    columns = [tm.Column("k", kind), tm.Column("l", tm.VarChar(8)), tm.Column("v", tm.Int32)]
+    key = ["k", "l"] if is_composite else ["k"]
+    table = db.create_table("t", columns, key)
+    table.insert_many([(value, "x", number) for number, value in enumerate(values)])
+    snapshot = db.snapshot()
+    db.widen_column("t", "k", wider)
+    table.insert((more, "x", -1))
+    table.update((more, "x") if is_composite else more, {"v": -2})
+    key_of = (lambda value: (value, "x")) if is_composite else (lambda value: value)
+    assert [table[key_of(value)].v for value in values] == list(range(len(values)))
+    with pytest.raises(tm.DuplicateKey):
+        table.insert((values[0], "x", 0))
+    assert len(snapshot["t"]) == len(values)
+    snapshot.close()
+    db = reopened(db)
+    assert db["t"][key_of(more)].v == -2 and db["t"].definition.columns[0].type == wider
+    assert [db["t"][key_of(value)].k for value in values] == values and db.check()["is_sound"]
+
+
+REFUSED: list[tuple[type[tm.Error], Any]] = [
+    (tm.SchemaInvalid, lambda db: db.widen_column("t", "c", tm.Int16)),
+    (tm.SchemaInvalid, lambda db: db.widen_column("t", "c", tm.UInt64)),
+    (tm.SchemaInvalid, lambda db: db.widen_column("t", "c", tm.Float64)),
+    (tm.SchemaInvalid, lambda db: db.widen_column("t", "i", tm.Int64)),
+    (tm.SchemaInvalid, lambda db: db.widen_column("t", "id", tm.Int32, nullable=True)),
+    (tm.Unsupported, lambda db: db.widen_column("t", "d", tm.Int64)),
+    (tm.Unsupported, lambda db: db.widen_column("r", "id", tm.Int64)),
+    (tm.Unsupported, lambda db: db.widen_column("k", "id", tm.Int64)),
+    (tm.Unsupported, lambda db: db.widen_column("h", "id", tm.Int64)),
+    (tm.Unsupported, lambda db: db.widen_column("f", "id", tm.Float64)),
+]
+
+
+def test_what_cannot_be_widened_is_refused_and_nothing_has_changed() -> None:
+    db = open_memory()
+    columns = [tm.Column("id", tm.Int32), tm.Column("c", tm.Int32), tm.Column("i", tm.Int32)]
+    db.create_table("t", [*columns, tm.Column("d", tm.Int32, storage="disk")], "id")
+    db.create_index("t", "by_i", "i")
+    db.create_table("r", [tm.Column("id", tm.Int32)], "id", tm.RangePartition("id", [("p", tm.MAXVALUE)]))
+    db.create_table("k", [tm.Column("id", tm.Int32)], "id", tm.KeyPartition(3))
+    db.create_table("h", [tm.Column("id", tm.Int32)], "id", tm.HashPartition(3, modulo="id"))
+    db.create_table("f", [tm.Column("id", tm.Float32)], "id")
+    before = {name: db[name].definition for name in db.tables()}
+    for kind, call in REFUSED:
+        with pytest.raises(kind):
+            call(db)
+    assert {name: db[name].definition for name in db.tables()} == before
