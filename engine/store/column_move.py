@@ -198,7 +198,7 @@ class _Move:
             return True
 
     def _release(self) -> None:
-        """Let writers go on. A KeyboardInterrupt is ignored: every step can be repeated."""
+        """Open the gate for writers. A KeyboardInterrupt is ignored: every step can be repeated."""
         while self._held is not None:
             try:
                 with self._store.schema.latch:
