@@ -256,6 +256,7 @@ class SchemaCalls:
             >>> db.widen_column("item", "name", tm.VarChar(80))
             >>> db.widen_column("item", "stock", tm.Int64, nullable=True)
             >>> db["item"].update(1, {"stock": None})
+            True
         """
         self._store.failure.check()
         system_tables.refuse_change(table)

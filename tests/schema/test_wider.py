@@ -166,7 +166,7 @@ def test_writers_of_all_kinds_lose_nothing_while_a_column_is_widened(seed: int) 
                     db["t"].update_where({"n": value}, tm.col("id") == key)
             except tm.LockTimeout:
                 continue
-            except BaseException as error:
+            except tm.Error as error:
                 errors.append(error)
                 return
             mine[key] = value
