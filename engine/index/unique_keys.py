@@ -19,7 +19,7 @@ from tidemark.engine.index.unique_keys_kernels import encode_lookups
 from tidemark.engine.rows.column_input import to_columns, to_key_columns
 from tidemark.engine.rows.columnar import encode_rows
 from tidemark.engine.rows.row_format import RowFormat
-from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.column import ABSENT, Column, fresh
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.partition import HashPartition
 from tidemark.engine.types import Int64
@@ -101,8 +101,8 @@ class KeyEncoder:
         while number in names:
             number += "_"
         # In this table no column was added later.
-        own: dict[str, Any] = {"default": ABSENT, "added": 0, "before": ABSENT}
-        columns = tuple(replace(definition.columns[definition.position(name)], **own) for name in names)
+        given = (fresh(definition.columns[definition.position(name)]) for name in names)
+        columns = tuple(replace(column, default=ABSENT) for column in given)
         wanted = (Column(number, Int64), *columns)
         self.definition = TableDefinition(0, 1, definition.name, wanted, (number,), HashPartition())
         self.format = RowFormat(self.definition)

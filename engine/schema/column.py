@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -200,6 +200,11 @@ class Column:
         if self.shown:
             value["shown"] = self.shown
         return value
+
+
+def fresh(column: Any) -> Any:
+    """Return a column without the fields that another table set, and any other object as it is, for a later check."""
+    return replace(column, added=0, before=ABSENT, shown=0) if isinstance(column, Column) else column
 
 
 def column_from_json(value: Any) -> Column:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import SchemaInvalid, TableExists, Unsupported
 from tidemark.engine.programs.checks import check_definitions
-from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.column import ABSENT, Column, fresh
 from tidemark.engine.schema.definition import DEFAULT_TABLESPACE, TableDefinition
 from tidemark.engine.schema.expiry_definition import expiry_of
 from tidemark.engine.schema.index_definition import IndexDefinition
@@ -43,11 +43,6 @@ def _next(definition: TableDefinition, **fields: Any) -> TableDefinition:
 def _with(definition: TableDefinition, position: int, column: Column) -> TableDefinition:
     columns = definition.columns
     return _next(definition, columns=(*columns[:position], column, *columns[position + 1 :]))
-
-
-def fresh(column: Any) -> Any:
-    """Return a column without the fields that another table set, and any other object as it is, for a later check."""
-    return replace(column, added=0, before=ABSENT, shown=0) if isinstance(column, Column) else column
 
 
 def new_table(
@@ -264,7 +259,8 @@ def with_default(definition: TableDefinition, name: str, default: Any) -> TableD
 def is_in_place(definition: TableDefinition, name: str, kind: ColumnType, nullable: bool) -> bool:
     """Whether a column gets a wider type without other bytes in its rows. Raises: NoSuchColumn."""
     _, column = definition.found(name)
-    return column.nullable >= nullable and (name in definition.primary_key or column.type.can_become(kind))
+    is_same = name in definition.primary_key or column.type == kind or column.type.can_become(kind)
+    return is_same and column.nullable >= nullable
 
 
 def with_wider_column(

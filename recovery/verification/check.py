@@ -209,7 +209,7 @@ class FileCheck:
             self._report.noting(self._files),
             closing(LogReader(self._files, sysfile.geometry, sysfile.store)) as reader,
         ):
-            self._report.files += sysfile.geometry.file_count
+            self._report.files += sysfile.geometry.made_count
             is_before_seam = sysfile.is_before_seam(lsn, sequence)
             if until is None or is_before_seam:
                 floor_lsn, reach_lsn = sysfile.bounds(lsn, sequence)

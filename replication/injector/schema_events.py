@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Final
 
 from tidemark.engine.access import row_operations
 from tidemark.engine.base.errors import InvariantBroken
-from tidemark.engine.schema.column import ABSENT, Column
+from tidemark.engine.schema.column import ABSENT, Column, fresh
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import SYSTEM_DATABASE
 from tidemark.engine.schema.partition import ListPartition, RangePartition
-from tidemark.engine.store.schema_changes import fresh
 from tidemark.replication.settings.any_value import NO_LOGGING
 from tidemark.replication.settings.system_tables import NAME_BYTES, NDB_SCHEMA, one_transaction
 from tidemark.replication.sql import statements as s

@@ -432,7 +432,11 @@ class _Parser(ColumnReader):
     def removal(self, table: str) -> list[s.Statement]:
         if self.has("PARTITION"):
             exists = self.existence()
-            dropped = (s.DropPartition(table, name) for name in self.listed(self.name))
+            names = [self.name()]
+            while self.is_one_more():
+                self.must(",")
+                names.append(self.name())
+            dropped = (s.DropPartition(table, name) for name in names)
             return [each for one in dropped for each in self.provided("partition", exists, one, name=one.partition)]
         if not self.is_served and self.has("CHECK"):
             return [s.DropCheck(table, self.name())]
@@ -447,6 +451,11 @@ class _Parser(ColumnReader):
         exists = self.existence()
         name = self.name()
         return self.provided("column", exists, s.DropColumn(table, name), name=name)
+
+    def is_one_more(self) -> bool:
+        """Whether a comma and a name come next, and not another clause."""
+        after = self.tokens[min(self.at + 2, len(self.tokens) - 1)]
+        return self.next.word == "," and (after.kind == END or after.word in (",", ";"))
 
     def renaming(self, table: str) -> list[s.Statement]:
         if self.has("COLUMN"):

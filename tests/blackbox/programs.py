@@ -580,7 +580,15 @@ class Maker:
             "VarChar": [Kind("VarChar", kind.a + 10), Kind("Text")],
             "VarBinary": [Kind("VarBinary", kind.a + 10), Kind("Blob")],
             "Enum": [Kind("Enum", members=(*kind.members, f"new {len(kind.members)}"))],
-            "Decimal": [Kind("Decimal", min(kind.a + 2, 38), kind.b)],
+            "Decimal": [Kind("Decimal", min(kind.a + 2, 38), kind.b), Kind("Decimal", min(kind.a + 2, 38), kind.b + 1)],
+            "Char": [Kind("Char", kind.a + 1), Kind("VarChar", kind.a + 10), Kind("Text")],
+            "Float32": [Kind("Float64")],
+            "Int8": [Kind("Int16"), Kind("Int64")],
+            "UInt8": [Kind("UInt16"), Kind("Int16"), Kind("Int8")],
+            "Int16": [Kind("Int32"), Kind("UInt64")],
+            "UInt16": [Kind("UInt64"), Kind("Int32")],
+            "Int32": [Kind("Int64")],
+            "UInt32": [Kind("Int64"), Kind("UInt64")],
         }.get(kind.name, [Kind("Int64")] if rng.random() < 0.1 else [])
         return ("widen_column", self._store_door(), name, column.name, rng.choice(wider)) if wider else None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -103,11 +104,19 @@ class State:
         found = table.column(column)
         if not _is_wider(found.kind, kind):
             raise Refused("SchemaInvalid")
-        if column in table.key or found.disk:
-            raise Refused("Unsupported")
         if column in table.index_columns():
             raise Refused("SchemaInvalid")
-        table.columns[table.names.index(column)] = replace(found, kind=kind)
+        if column in table.key:
+            if not _has_same_keys(found.kind, kind) or column in _deciding(table):
+                raise Refused("Unsupported")
+        elif found.disk:
+            raise Refused("Unsupported")
+        place = table.names.index(column)
+        given = found.default in (None, ABSENT)
+        table.columns[place] = replace(found, kind=kind, default=found.default if given else kind.take(found.default))
+        for key, row in table.rows.items():
+            if row[place] is not None:
+                table.rows[key] = (*row[:place], kind.take(row[place]), *row[place + 1 :])
 
     def add_partition(self, name: str, partition: str, bound: Any) -> None:
         table = self.table(name)
@@ -177,12 +186,42 @@ class State:
 
 
 def _is_wider(before: Kind, after: Kind) -> bool:
-    long = {"VarChar": "Text", "VarBinary": "Blob"}
-    if before.name in long:
-        return after.name == long[before.name] or (after.name == before.name and after.a >= before.a)
+    if before == after:
+        return True
+    if before.is_integer and after.is_integer:
+        (least, most), (low, high) = before.bounds(), after.bounds()
+        return low <= least and most <= high
+    if before.name == "Float32":
+        return after.name == "Float64"
+    if before.name == "Char":
+        return after.name == "Text" or (after.name in ("Char", "VarChar") and after.a >= before.a)
+    if before.name in ("VarChar", "VarBinary"):
+        long = {"VarChar": "Text", "VarBinary": "Blob"}[before.name]
+        return after.name == long or (after.name == before.name and after.a >= before.a)
     if before.name == "Enum":
         return after.name == "Enum" and after.members[: len(before.members)] == before.members
-    if before.name == "Decimal":
-        same = after.name == "Decimal" and after.b == before.b and (after.a <= 18) == (before.a <= 18)
-        return same and after.a >= before.a
+    if before.name == "Decimal" and after.name == "Decimal":
+        return after.b >= before.b and after.a - after.b >= before.a - before.b
     return False
+
+
+def _has_same_keys(before: Kind, after: Kind) -> bool:
+    """Whether keys of a wider type have the bytes of those of the type."""
+    if before.is_integer or before.name == "Enum":
+        return True
+    if before.name == "Decimal":
+        return before.b == after.b and (before.a <= 18) == (after.a <= 18)
+    return before.name in ("VarChar", "VarBinary") and after.name == before.name
+
+
+def _deciding(table: Table) -> Collection[str]:
+    """The columns of the key whose type the rule of partitions has."""
+    if table.partition is None:
+        return ()
+    rule, by, _ = table.partition
+    if by is None:
+        return () if rule == "hash" else table.key
+    names = [by] if isinstance(by, str) else list(by)
+    if not set(names) <= set(table.key):
+        raise Unsure  # renamed since
+    return names

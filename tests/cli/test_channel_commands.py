@@ -140,5 +140,5 @@ def test_tutorial_of_two_sites_runs(tmp_path: Path):
         wait $source
     """
     check_runs(["bash", "-c", script], tmp_path, tmp_path / "said")
-    with tm.open(tmp_path / "branch 2", server_id=3) as db:
+    with tm.open(tmp_path / "third site", server_id=3) as db:
         assert sorted(row.id for row in db["shop.item"].scan()) == [1, 2]

@@ -79,9 +79,9 @@ def test_every_change_of_the_schema_is_made_by_every_store(faces: Faces, face: s
         db.create_index("sale", "by_text", "text", True, ordered=True, exist_ok=True)
         has = "has another index by_text, over text, unique, ordered and not"
         others = (("text", False, "over text;"), (["text", "year"], True, "over text, year, unique;"))
-        for columns, unique, said in others:
+        for names, unique, said in others:
             with pytest.raises(tm.IndexExists, match=f"{has} {said}"):
-                db.create_index("sale", "by_text", columns, unique, exist_ok=True)
+                db.create_index("sale", "by_text", names, unique, exist_ok=True)
         with pytest.raises(tm.IndexExists, match="has an index by_text; choose another name"):
             db.create_index("sale", "by_text", "text", True, ordered=True)
         db.drop_index("sale", "by_text")

@@ -281,3 +281,22 @@ def test_what_cannot_be_widened_is_refused_and_nothing_has_changed() -> None:
         with pytest.raises(kind):
             call(db)
     assert {name: db[name].definition for name in db.tables()} == before
+
+
+def test_a_wider_column_gets_a_unique_index_that_finds_many() -> None:
+    """Story: lookups of many keys made a table of the index's columns, of version 1; one was wider since version 3."""
+    with open_memory() as db:
+        columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int8, nullable=True)]
+        table = db.create_table("t", columns, "id")
+        table.insert_many([(1, 22), (2, None), (3, 4)])
+        db.widen_column("t", "n", tm.Int16)
+        db.create_index("t", "by_n", ["n"], unique=True)
+        assert [row["id"] for row in table.get_many([4, 22], index="by_n").to_pylist()] == [3, 1]
+        assert table.delete_many([22], index="by_n") == 1 and sorted(row.id for row in table) == [2, 3]
+
+
+def test_the_type_that_a_column_has_changes_no_row() -> None:
+    with open_memory() as db:
+        table = db.create_table("t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32)], "id")
+        db.widen_column("t", "n", tm.Int32)
+        assert not db["t"].definition.dropped and table.insert((1, 2)) is None
