@@ -616,3 +616,14 @@ def test_session_starts_processes_by_the_command_of_the_tests(spark: Any, python
 
     assert spark.sparkContext.pythonExec == str(python)
     assert spark.sparkContext.parallelize([0], 1).map(place).collect() == [pyspark.__file__]
+
+
+def test_rows_that_have_expired_come_by_a_load_and_are_deleted(spark: Any, tmp_path: Path) -> None:
+    """Every door takes a row whose moment has passed; the next run deletes it, and no other."""
+    moments = [(1, datetime(1980, 1, 1)), (2, None), (3, datetime(2999, 1, 1))]
+    frame = spark.createDataFrame(moments, "id long, seen timestamp")
+    with tm.open(tmp_path / "s", redo_log="16 MiB", expiry_interval_ms=0) as store:
+        columns = [tm.Column("id", tm.Int64), tm.Column("seen", tm.Timestamp, nullable=True)]
+        table = store.create_table("t", columns, "id", expires="seen + 30 min")
+        assert tidemark.spark.load(store, frame, "t").rows == 3
+        assert (store.expire(), sorted(row.id for row in table)) == (1, [2, 3])
