@@ -11,7 +11,7 @@ from tidemark.calls import has_calls_of
 from tidemark.derived import described, for_table, own_transaction, passed
 from tidemark.display import short
 from tidemark.engine.access import row_operations
-from tidemark.engine.base.errors import Error
+from tidemark.engine.base.errors import Error, SnapshotTooOld
 from tidemark.engine.base.out_of_memory import memory_error, types_memory_errors
 from tidemark.engine.index.stored import counters_of, describe
 from tidemark.engine.memory.arena_layout import F_ROWS, MODE_DELETE, MODE_INSERT, MODE_UPDATE, MODE_WRITE
@@ -176,12 +176,17 @@ class TableHandle(WritableTable):
             row = plan.get(plan.mem, plan.words, key) if index is None else plan.unique(key, index)
             if row is not ...:
                 return row  # type: ignore[no-any-return]
+        newest = table.newest
         try:
             if index is not None:
-                row = unique_calls.get(None, table.newest, key, index)
+                row = unique_calls.get(None, newest, key, index)
             else:
-                row = row_operations.get_committed(table.newest, key)
+                row = row_operations.get_committed(newest, key)
             keep_plan(table)
+        except SnapshotTooOld:
+            if not newest.is_moved:
+                raise
+            return self.get(key, index=index)
         except MemoryError as error:
             raise memory_error(error) from error
         return row  # type: ignore[no-any-return]

@@ -17,6 +17,7 @@ from tidemark.engine.access.computed_values import filled_batch
 from tidemark.engine.access.disk_reading import grown
 from tidemark.engine.access.reads_kernels import read_rows
 from tidemark.engine.access.statuses import REFUSALS, check_released, is_locked, missing, row_refused, settle
+from tidemark.engine.base.errors import SnapshotTooOld
 from tidemark.engine.log.redo_layout import OPERATION_WORDS
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import NOTHING
@@ -95,7 +96,9 @@ def _make_room(txn: Transaction, table: Table, encoded: EncodedRows, ahead: int)
 
 
 def retried(call: Callable[Concatenate[Transaction, Table, P], R]) -> Callable[Concatenate[Transaction, Table, P], R]:
-    """Make a call in a savepoint, and repeat it for the newest version of the table if columns were added meanwhile."""
+    """Make a call in a savepoint, and repeat it for the newest version of the table if columns were added or got wider
+    meanwhile. Its arguments must be such that it can be repeated: no iterators.
+    """
 
     @wraps(call)
     def repeated(txn: Transaction, table: Table, /, *arguments: P.args, **named: P.kwargs) -> R:
@@ -103,8 +106,8 @@ def retried(call: Callable[Concatenate[Transaction, Table, P], R]) -> Callable[C
             try:
                 with txn.savepoint():
                     return call(txn, table, *arguments, **named)
-            except TableAltered:
-                table = table.in_force(txn)
+            except (TableAltered, SnapshotTooOld) as error:
+                table = table.in_force(txn, error)
 
     return repeated
 
@@ -344,7 +347,10 @@ def read_keys(table: Table, keys: EncodedKeys, txn: Transaction | None, with_dis
     """
     table.check()
     with table.view_for(txn, is_one_call=not with_disk and keys.count <= READ_SLICE_ROWS) as view:
-        return snapshot_reads.read_keys(view, table, keys, True) if with_disk else _read_keys(view, table, keys)
+        found = snapshot_reads.read_keys(view, table, keys, True) if with_disk else _read_keys(view, table, keys)
+        if not view.view:
+            table.refuse_moved()
+        return found
 
 
 def _read_keys(view: View, table: Table, keys: EncodedKeys) -> tuple[Words, Words, int]:

@@ -16,6 +16,7 @@ from tidemark.engine.access.computed_values import filled
 from tidemark.engine.access.disk_reading import read_entry as read_disk_entry
 from tidemark.engine.access.snapshot_reads import one_key
 from tidemark.engine.access.statuses import awaited_lock, is_locked, missing, settle
+from tidemark.engine.base.errors import SnapshotTooOld
 from tidemark.engine.base.ids import LAST_EPOCH
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import NOTHING
@@ -90,12 +91,12 @@ def update(txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any])
     is_whole = table.checks is not None  # they are asked about the image
     if is_whole or encoded.var or encoded.disk is not None or not table.unique_columns.isdisjoint(changes):
         with_disk = encoded.disk is not None
-        entry = locked_entry(txn, table, key, with_disk)
         mode = a.MODE_UPDATE_KEPT if table.format.has_disk and not with_disk else a.MODE_UPDATE
         try:
+            entry = locked_entry(txn, table, key, with_disk)
             return put_image(txn, table, table.format.apply_changes(entry[a.ENTRY_WORDS :], encoded), mode)
-        except TableAltered:
-            return update(txn, table.in_force(txn), key, changes)
+        except (TableAltered, SnapshotTooOld) as error:
+            return update(txn, table.in_force(txn, error), key, changes)
     if not touch(txn, table, key, a.MODE_UPDATE):
         raise missing(table, key)
     # The new record is at the end of the buffer and has the current fixed image: write the changes over it.
@@ -163,7 +164,9 @@ def read_entry(txn: Transaction | None, table: Table, key: Any, with_disk: bool 
     words = table.format.encode_key(key)
     with_disk = with_disk and table.format.has_disk
     if with_disk and (txn is None or txn.view is None):
-        return read_disk_entry(table, words, table.views.now(txn))
+        entry = read_disk_entry(table, words, table.views.now(txn))
+        table.refuse_moved()
+        return entry
     entries, _, count = read_keys(table, one_key(words), txn, with_disk)
     return entries if count else None
 

@@ -93,7 +93,10 @@ def read(
     is_one_call = not with_disk and lookups.count <= FIND_SLICE_ROWS
     with table.view_for(txn, is_one_call) as view:
         read_rows = read_by_view if view.view or not is_one_call else _read_in_place
-        return read_rows(view, table, index, lookups, with_disk)
+        found = read_rows(view, table, index, lookups, with_disk)
+        if not view.view:
+            table.refuse_moved()
+        return found
 
 
 def _read_in_place(

@@ -179,16 +179,21 @@ def update(
         row_operations.update(txn, table, key, changes)
         return True
     txn.check(locks=True)
+    return _update_judged(txn, table, key, changes, where)
+
+
+@retried
+def _update_judged(
+    txn: Transaction, table: Table, key: Any, changes: Mapping[str, Any], where: Expression | Program | None
+) -> bool:
     change = Change(table, changes, where)
     row_format = table.format
-    with txn.savepoint():
-        with_disk = row_format.has_disk and row_format.touches_disk([*changes, *change.names])
-        entry = row_operations.locked_entry(txn, table, key, with_disk)
-        values = change.judge_one(table, entry)
-        if values is None:
-            return False
+    with_disk = row_format.has_disk and row_format.touches_disk([*changes, *change.names])
+    entry = row_operations.locked_entry(txn, table, key, with_disk)
+    values = change.judge_one(table, entry)
+    if values is not None:
         row_operations.update(txn, table, key, values)
-    return True
+    return values is not None
 
 
 def delete(txn: Transaction, table: Table, key: Any, where: Expression | Program | None = None) -> bool:
@@ -198,13 +203,17 @@ def delete(txn: Transaction, table: Table, key: Any, where: Expression | Program
     """
     if where is not None:
         txn.check(locks=True)
-        condition = Condition(table.definition, where)
-        with txn.savepoint():
-            entry = row_operations.locked_entry(txn, table, key, table.format.touches_disk(condition.names))
-            if not is_accepted(condition.program, table, entry):
-                return False
+        if not _is_locked_row_accepted(txn, table, key, where):
+            return False
     row_operations.delete(txn, table, key)
     return True
+
+
+@retried
+def _is_locked_row_accepted(txn: Transaction, table: Table, key: Any, where: Expression | Program) -> bool:
+    condition = Condition(table.definition, where)
+    entry = row_operations.locked_entry(txn, table, key, table.format.touches_disk(condition.names))
+    return is_accepted(condition.program, table, entry)
 
 
 def update_where(
@@ -240,18 +249,22 @@ def _update_where(
 def delete_where(txn: Transaction, table: Table, where: Expression | Program) -> int:
     """Delete all rows a condition accepts; return how many. All or none. Raises: errors of a program in a row."""
     txn.check(locks=True)
+    return _delete_where(txn, table, where)
+
+
+@retried
+def _delete_where(txn: Transaction, table: Table, where: Expression | Program) -> int:
     condition = Condition(table.definition, where)
     running = Running(condition.program)
     total = 0
-    with txn.savepoint():
-        with_disk = table.format.touches_disk(condition.names)
-        for entries, offsets in _lock_found(txn, table, condition, with_disk):
-            places, is_last = running.accepted(table, entries, offsets)
-            if places.size:
-                touch_many(txn, table, _keys_of(table, entries, offsets[places]), MODE_DELETE, 0)
-                total += int(places.size)
-            if is_last:
-                break
+    with_disk = table.format.touches_disk(condition.names)
+    for entries, offsets in _lock_found(txn, table, condition, with_disk):
+        places, is_last = running.accepted(table, entries, offsets)
+        if places.size:
+            touch_many(txn, table, _keys_of(table, entries, offsets[places]), MODE_DELETE, 0)
+            total += int(places.size)
+        if is_last:
+            break
     return total
 
 
@@ -288,13 +301,16 @@ def delete_all(txn: Transaction, table: Table) -> int:
 def delete_partitions(txn: Transaction, table: Table, partitions: Sequence[str]) -> int:
     """Delete all rows of some partitions; return how many. Raises: NoSuchPartition."""
     txn.check(locks=True)
-    numbers = table.numbers_of(partitions)
+    return _delete_partitions(txn, table, table.numbers_of(partitions))
+
+
+@retried
+def _delete_partitions(txn: Transaction, table: Table, numbers: Sequence[int]) -> int:
     total = 0
-    with txn.savepoint():
-        for entries, offsets in _lock_found(txn, table, None, False, numbers):
-            if offsets.size:
-                touch_many(txn, table, _keys_of(table, entries, offsets), MODE_DELETE, 0)
-                total += int(offsets.size)
+    for entries, offsets in _lock_found(txn, table, None, False, numbers):
+        if offsets.size:
+            touch_many(txn, table, _keys_of(table, entries, offsets), MODE_DELETE, 0)
+            total += int(offsets.size)
     return total
 
 

@@ -74,6 +74,8 @@ def read_columns_by_key(
     with table.view_for(txn, is_one_call=keys.count <= SLICE_KEYS) as view:
         while True:
             count, status = _read(view, table, keys, made, hints)
+            if not view.view:
+                table.refuse_moved()
             if status == OK:
                 return made.batch(shape.schema, count)
             if status > ST_SPACE:

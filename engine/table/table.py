@@ -257,7 +257,8 @@ class Table:
         the transactions that wait at the gate; older ones are refused there.
         """
         layout, version = self.format.layout, self.definition.version
-        self._share(gate=Gate(generation), checks=self.checks or _always_true(self.definition))
+        self._share(gate=Gate(generation))
+        self._share_checks(self.checks)
         format_version = self.held_stamp >> MODE_BITS
         change_format(self.mem, self.handle, int(layout.has_var), layout.var_since, format_version, version)
 
@@ -271,12 +272,15 @@ class Table:
         newest = self.newest
         if not newest.is_dropped:
             newest._set_format()
-        newest._share(gate=None, checks=_compiled(newest.definition, newest.announced))
+        newest._share(gate=None)
+        newest._share_checks(_compiled(newest.definition, newest.announced))
 
-    def in_force(self, txn: Any) -> Table:
-        """Return the newest version for a call whose images were of an older one; wait at the gate. Raises:
-        LockTimeout.
+    def in_force(self, txn: Any, error: Exception | None = None) -> Table:
+        """Return the newest version for a call whose images were of an older one; wait at the gate. error: with which
+        the call ended. Raises: LockTimeout; a SnapshotTooOld that another version does not mend.
         """
+        if isinstance(error, SnapshotTooOld) and (txn.view is not None or not self.is_moved):
+            raise error
         gate = self.newest.gate
         if gate is not None:
             gate.wait(txn, self.newest)
@@ -288,6 +292,17 @@ class Table:
         return max(column.shown for column in self.definition.columns)
 
     @property
+    def is_moved(self) -> bool:
+        """Whether a column has got a wider type since this version: rows written since have nothing where it reads."""
+        newest = self.superseded_by
+        return newest is not None and newest.moved > self.moved
+
+    def refuse_moved(self) -> None:
+        """Check that what was read up to now is what the rows are. Raises: SnapshotTooOld if `is_moved`."""
+        if self.is_moved:
+            raise SnapshotTooOld(f"a column of {self.name} got a wider type since the call began; run it again")
+
+    @property
     def newest(self) -> Table:
         """The version in force."""
         return self if self.superseded_by is None else self.superseded_by
@@ -297,6 +312,17 @@ class Table:
         for view in self._live():
             for name, value in values.items():
                 setattr(view, name, value)
+
+    def _share_checks(self, checks: Checks | None) -> None:
+        """Set what changes are asked in all versions. While writers wait there is always a check, and in a version
+        from before a move for ever: then every change brings an image, with a stamp that kernels refuse.
+        """
+        moved = self.newest.moved
+        for view in self._live():
+            if checks is None and (view.gate is not None or view.moved < moved):
+                view.checks = view.checks or _always_true(view.definition)
+            else:
+                view.checks = checks
 
     def _live(self) -> list[Table]:
         """Return the versions that are in use."""
@@ -319,10 +345,9 @@ class Table:
 
     def announce_checks(self, announced: tuple[CheckDefinition, ...]) -> None:
         """Ask these checks about changes from now on, beside those of the definition. Raises: as `Checks`."""
-        checks = _compiled(self.definition, announced)
-        if self.gate is not None and checks is None:
-            checks = _always_true(self.definition)
-        self._share(announced=announced, checks=checks)
+        checks = _compiled(self.newest.definition, announced)
+        self._share(announced=announced)
+        self._share_checks(checks)
 
     def publish(self) -> None:
         """Become the version in force. It cannot fail, and a second call, as after Ctrl-C, changes nothing."""
@@ -333,7 +358,8 @@ class Table:
             index.definition, index.table_name = definitions[index.name], self.name
         self.superseded_by = None
         self._follow_uniques()
-        self._share(announced=self.announced, checks=self.checks)
+        self._share(announced=self.announced)
+        self._share_checks(self.checks)
         for view in self._live():
             if view is not self:
                 view.superseded_by = self
@@ -407,16 +433,21 @@ class Table:
     def view_for(self, txn: Any, is_one_call: bool = False) -> Any:
         """Return the view by which a call reads, for `with`: that of the transaction, or one of the present moment.
 
-        is_one_call: one kernel call reads all rows, without disk parts. Raises: as `Views.open`.
+        is_one_call: one kernel call reads all rows, without disk parts; the caller asks `refuse_moved` after it.
+        Raises: SnapshotTooOld if `is_moved`; as `Views.open`.
         """
-        if self.superseded_by is not None and self.superseded_by.moved > self.moved:
-            raise SnapshotTooOld(f"a column of {self.name} got a wider type since the call began; run it again")
         if txn is not None:
             if txn.view is not None:
                 return txn.view.for_call(txn)
             if is_one_call and txn.desc and txn.spool is not None:
                 is_one_call = False  # not all its records are in memory
-        return self.views.now(txn) if is_one_call else self.views.open(self.handle, txn)
+        if is_one_call:
+            return self.views.now(txn)
+        view = self.views.open(self.handle, txn, self)
+        if self.is_moved:  # asked after the view was opened: what it shows was written before the move, or is refused
+            view.close()
+            self.refuse_moved()
+        return view
 
     def check(self) -> None:
         """Raise NoSuchTable if the table was dropped since the caller got it."""

@@ -32,6 +32,7 @@ from tidemark.engine.memory.arena_layout import (
     ST_SPOOLED,
     ST_TOO_OLD,
     ST_UNFINISHED,
+    X_CHANGES,
 )
 from tidemark.engine.txn.versions_kernels import advance_view, close_view, cut_versions, find_view, open_view
 
@@ -62,12 +63,15 @@ class View(Closable):
     One that is not open sees each row as it is when a kernel reads it: for calls that read by one kernel call.
     """
 
-    __slots__ = ("_is_shared", "_owner", "_views", "mem", "txn", "words")
+    __slots__ = ("_is_shared", "_owner", "_table", "_views", "mem", "txn", "words")
 
-    def __init__(self, views: Views, txn: Any = None, words: Words | None = None, owner: Any = None) -> None:
+    def __init__(
+        self, views: Views, txn: Any = None, words: Words | None = None, owner: Any = None, table: Any = None
+    ) -> None:
         """txn: the transaction that reads. words: of a view that is open already, and stays open. owner: the
-        transaction that ends if the view is lost.
+        transaction that ends if the view is lost. table: the version of the table that is read by it.
         """
+        self._table = table
         self.mem = views.mem
         self.txn = txn
         self._owner = owner
@@ -108,9 +112,13 @@ class View(Closable):
         return self if self.txn is None else View(self._views, None, self.words, self._owner)
 
     def check(self) -> None:
-        """Check that the transaction may read now. Raises: TransactionEnded, WrongThread, StoreFailed."""
+        """Check that the transaction may read now. Raises: TransactionEnded, WrongThread, StoreFailed; SnapshotTooOld
+        if its own changes may be of a newer version of the table than its view.
+        """
         if self.txn is not None:
             self.txn.check()
+            if self._table is not None and self.txn.desc and int(self.mem[self.txn.desc + X_CHANGES]):
+                self._table.refuse_moved()
 
     def settled(self, status: int) -> int:
         """Return the status of a kernel that read for this view; ST_MORE if what stopped it has been removed: call it
@@ -180,13 +188,13 @@ class Views:
         """Return a view for a call that reads by one kernel call: it is not open."""
         return View(self, txn, _NOT_OPEN)
 
-    def open(self, table: int, txn: Any = None) -> View:
+    def open(self, table: int, txn: Any = None, version: Any = None) -> View:
         """Return a view of what is committed now in a table, given by its handle. Waits for the end of a large commit
-        that changes or removes rows. If the table was dropped, kernels say so.
+        that changes or removes rows. If the table was dropped, kernels say so. version: of the table, that reads.
 
         Raises: LockTimeout, LimitExceeded, StoreFailed.
         """
-        return self._opened(View(self, txn), table)
+        return self._opened(View(self, txn, table=version), table)
 
     def keep(self) -> KeptView:
         """Return a view of what is committed now in all tables, for a transaction. Raises: as `open`."""

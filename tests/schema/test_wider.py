@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import uuid
+from collections.abc import Callable
 from datetime import date
 from decimal import Decimal
 from typing import Any
@@ -219,6 +220,114 @@ def test_scan_made_before_the_change_does_not_read_the_old_place() -> None:
         assert [row.c for row in scan] == [1 << 40]
     except tm.SnapshotTooOld:
         pass
+
+
+WIDE = 1 << 40
+# Calls of a transaction, and what n of row 1 is after them; None: the row is gone.
+STALE_CALLS: dict[str, tuple[Callable[[Any], Any], int | None]] = {
+    "update": (lambda txn: txn.update("t", 1, {"n": 5}), 5),
+    "update of text": (lambda txn: txn.update("t", 1, {"n": 5, "s": "longer than before"}), 5),
+    "update by an expression": (lambda txn: txn.update("t", 1, {"n": tm.col("n") + 1}), WIDE + 1),
+    "update by an index": (lambda txn: txn.update("t", 7, {"n": tm.col("n") + 1}, index="by_m"), WIDE + 1),
+    "update if": (lambda txn: txn.update("t", 1, {"n": 5}, where=tm.col("n") == WIDE), 5),
+    "update_where": (lambda txn: txn.update_where("t", {"n": 5}, where=tm.col("n") == WIDE), 5),
+    "update_where by an expression": (lambda txn: txn.update_where("t", {"n": tm.col("n") + 1}), WIDE + 1),
+    "update_many": (lambda txn: txn.update_many("t", iter([{"id": 1, "n": 5}])), 5),
+    "update_many of another": (lambda txn: txn.update_many("t", iter([{"id": 1, "s": "b"}])), WIDE),
+    "update_many by an index": (lambda txn: txn.update_many("t", iter([{"m": 7, "n": 5}]), index="by_m"), 5),
+    "write": (lambda txn: txn.write("t", {"id": 1, "m": 7, "n": 5, "s": "a"}), 5),
+    "write_many": (lambda txn: txn.write_many("t", iter([{"id": 1, "m": 7, "n": 5, "s": "a"}])), 5),
+    "upsert": (lambda txn: txn.upsert("t", {"id": 1, "m": 7, "n": 5, "s": "a"}, {"n": tm.col("n") + 1}), WIDE + 1),
+    "upsert_many": (
+        lambda txn: txn.upsert_many("t", iter([{"id": 1, "m": 7, "n": 5, "s": "a"}]), {"n": tm.col("n") + 1}),
+        WIDE + 1,
+    ),
+    "delete if": (lambda txn: txn.delete("t", 1, where=tm.col("n") == WIDE), None),
+    "delete_where": (lambda txn: txn.delete_where("t", tm.col("n") == WIDE), None),
+    "delete": (lambda txn: txn.delete("t", 1), None),
+    "delete by an index": (lambda txn: txn.delete("t", 7, index="by_m", where=tm.col("n") == WIDE), None),
+    "delete_many": (lambda txn: txn.delete_many("t", iter([1])), None),
+}
+# And calls that read n of row 1; they may also say that the table has changed since they began.
+STALE_READS: dict[str, Callable[[Any], Any]] = {
+    "get": lambda txn: txn.get("t", 1).n,
+    "get locked": lambda txn: txn.get("t", 1, lock="exclusive").n,
+    "get by an index": lambda txn: txn.get("t", 7, index="by_m").n,
+    "get_many": lambda txn: txn.get_many("t", [1])["n"].to_pylist()[0],
+    "get_many of many": lambda txn: txn.get_many("t", list(range(5_000)))["n"].to_pylist()[0],
+    "get_many by an index": lambda txn: txn.get_many("t", [7], index="by_m")["n"].to_pylist()[0],
+    "scan": lambda txn: next(iter(txn.scan("t"))).n,
+    "scan of a column": lambda txn: next(iter(txn.scan("t", ["n"]))).n,
+    "scan by a condition": lambda txn: next(iter(txn.scan("t", where=tm.col("s") == "a"))).n,
+    "scan by a key": lambda txn: next(iter(txn.scan("t", where=tm.col("id") == 1))).n,
+    "scan by an index": lambda txn: next(iter(txn.scan("t", index="by_s", lower="a"))).n,
+    "locked scan": lambda txn: next(iter(txn.scan("t", lock="exclusive"))).n,
+    "Arrow": lambda txn: txn.scan("t").to_arrow()["n"].to_pylist()[0],
+    "sum": lambda txn: txn.scan("t").sum("n"),
+    "sum by an index": lambda txn: txn.scan("t", index="by_s").sum("n"),
+    "groups": lambda txn: txn.scan("t").aggregate(by="s", n=("sum", "n"))[0].n,
+}
+
+
+def widened_with_old_version(monkeypatch: pytest.MonkeyPatch, disk: bool = False) -> tuple[Any, Callable[[], None]]:
+    """Return a store whose column n has moved, and what makes its calls begin with the version from before."""
+    db = open_memory()
+    columns = [
+        tm.Column("id", tm.Int32),
+        tm.Column("m", tm.Int32),
+        tm.Column("n", tm.Int32),
+        tm.Column("s", tm.VarChar(40)),
+    ]
+    if disk:
+        columns.append(tm.Column("d", tm.Int32, storage="disk", nullable=True))
+    db.create_table("t", columns, "id")
+    db.create_index("t", "by_m", "m", unique=True)
+    db.create_index("t", "by_s", "s")
+    db["t"].insert({"id": 1, "m": 7, "n": 3, "s": "a"})
+    assert db["t"][1].n == 3
+    tables = db._store.tables
+    old, named = tables.named("t"), tables.named
+    db.widen_column("t", "n", tm.Int64)
+    db["t"].update(1, {"n": WIDE})
+
+    def begin_late() -> None:
+        monkeypatch.setattr(type(tables), "named", lambda self, name: old if name == "t" else named(name))
+
+    return db, begin_late
+
+
+@pytest.mark.parametrize("disk", [False, True])
+@pytest.mark.parametrize("what", STALE_CALLS)
+def test_change_that_found_the_table_before_it_was_widened_is_not_lost(
+    what: str, disk: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread had looked up the table, and went on after the change had been published: its update patched the place
+    that nobody reads any more, and 1 in some thousand updates beside a change was lost.
+    """
+    db, begin_late = widened_with_old_version(monkeypatch, disk)
+    call, expected = STALE_CALLS[what]
+    with db.transaction() as txn:
+        begin_late()
+        call(txn)
+        monkeypatch.undo()
+    row = db["t"].get(1)
+    assert (None if row is None else row.n) == expected
+    assert db.check()["is_sound"]
+
+
+@pytest.mark.parametrize("disk", [False, True])
+@pytest.mark.parametrize("what", STALE_READS)
+def test_read_that_found_the_table_before_it_was_widened_shows_no_old_value(
+    what: str, disk: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    db, begin_late = widened_with_old_version(monkeypatch, disk)
+    with db.transaction() as txn:
+        begin_late()
+        try:
+            assert STALE_READS[what](txn) == WIDE
+        except tm.SnapshotTooOld as error:
+            assert "got a wider type" in str(error)
+        monkeypatch.undo()
 
 
 KEYS: list[tuple[ColumnType, ColumnType, list[Any], Any]] = [
