@@ -17,6 +17,7 @@ from tidemark.engine.programs import program_layout as p
 from tidemark.engine.programs.instruction_set import FLOAT
 from tidemark.engine.programs.interpreter import Assembler, Program
 from tidemark.engine.programs.listing import listing
+from tidemark.engine.programs.verifier import limit_bytes
 from tidemark.engine.schema.column import Column
 from tidemark.engine.schema.definition import TableDefinition
 
@@ -118,6 +119,17 @@ def test_bad_program_is_refused_with_its_reason(name: str) -> None:
 def test_write_of_a_key_column_is_refused() -> None:
     with pytest.raises(ProgramInvalid, match="key column 'id'"):
         finished([("load_const", 0, 1), ("write", "id", 0), OK], updates=True)
+
+
+def test_write_with_limits_of_another_type_is_refused() -> None:
+    """With wider limits a value would be cut when it is stored."""
+    good = finished([("load_const", 0, 1), ("write", "n", 0), OK], updates=True)
+    limits = limit_bytes((-(1 << 31), (1 << 31) - 1))
+    at = good.words.tobytes().index(limits) // 8
+    words = good.words.copy()
+    words[at + 2] += 1
+    with pytest.raises(ProgramInvalid, match="other limits than column 'n'"):
+        Program(TABLE, good.columns, words)
 
 
 def words_of_a_filter() -> Program:
