@@ -1,0 +1,5 @@
+"""The MySQL protocol as a server speaks it: replicas and tools of MySQL and MariaDB read the binlog of a store.
+
+Read `packets` (the wire format), `flavors` (how a server of each kind greets), `users` and `login` (who may come in).
+Nothing here has a socket: bytes go in, bytes come out.
+"""
