@@ -32,7 +32,7 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Port:
-    """What the logins of one port share. stranger: random bytes, the secret of nobody."""
+    """What the logins of one port share. stranger: random bytes, which stand for the secret of an unknown name."""
 
     flavor: Flavor
     users: Mapping[bytes, MysqlUser]
@@ -69,7 +69,7 @@ class Login:
     def receive(self, data: bytes) -> bytes:
         """Take bytes, at most `reader.wanted` of them; return the answer, empty if there is none yet. After a request
         for TLS (`State.TLS`) the caller makes the connection secure and calls `secured`. A client sends its first bytes
-        of TLS right behind the request, so none of them may be taken here.
+        of TLS right after the request, so none of them may be taken here.
 
         Raises: Refused; the caller sends `refusal` and ends the connection.
         """

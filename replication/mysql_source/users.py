@@ -1,7 +1,7 @@
 """Users of the MySQL port, and the proofs that their clients give of knowing a secret.
 
 A proof is computed from the secret and the nonce of the connection, so that an earlier proof is worth nothing. An
-unknown name is compared with a secret that nobody has, in the same time.
+unknown name is compared with random bytes, in the same time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 256
 
 @dataclass(frozen=True)
 class MysqlUser:
-    """A user of the MySQL port, who may replicate. may_read: also SELECT rows of tables."""
+    """A user of the MySQL port, allowed to replicate. may_read: also SELECT rows of tables."""
 
     name: str
     secret: bytes = field(repr=False)

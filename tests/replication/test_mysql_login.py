@@ -1,4 +1,4 @@
-"""The login of the MySQL port, without sockets and with a real client: who gets in, and what nobody gets past."""
+"""The login of the MySQL port, without sockets and with a real client: who gets in, and what stops all others."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOTH = pytest.mark.parametrize("flavor", FLAVORS.values(), ids=FLAVORS)
 
 def port_of(flavor: Flavor, **given: Any) -> Port:
     chosen = {"has_tls": False, "needs_tls": False, **given}
-    return Port(flavor, by_name([MysqlUser("repl", SECRET)]), b"nobody has this one", **chosen)
+    return Port(flavor, by_name([MysqlUser("repl", SECRET)]), b"the secret of no user", **chosen)
 
 
 def proof_of(plugin: str, secret: bytes, nonce: bytes = NONCE) -> bytes:
@@ -108,8 +108,8 @@ def test_wrong_and_unknown_get_the_same_messages_and_nothing_after_them(flavor: 
     said = []
     for name, secret in (
         ("repl", b"another secret of the tests"),
-        ("nobody", SECRET),
-        ("nobody", b"nobody has this one"),
+        ("unknown", SECRET),
+        ("unknown", b"the secret of no user"),
     ):
         login = login_of(flavor)
         with pytest.raises(Refused) as caught:
@@ -144,7 +144,7 @@ def test_client_without_tls_is_refused_before_its_proof_is_looked_at(flavor: Fla
 
 @BOTH
 def test_nothing_sent_in_clear_counts_as_sent_in_tls(flavor: Flavor) -> None:
-    """Story: other servers took statements that an attacker had put behind the request for TLS."""
+    """Story: other servers took statements that an attacker had sent with the request for TLS."""
     request = packets((p.PROTOCOL_41 | p.SECURE_CONNECTION | p.SSL).to_bytes(4, "little") + bytes(28), 1)
     login = login_of(flavor, has_tls=True)
     assert refused_of(login, request + packets(response(), 2)) == p.ER_HANDSHAKE[0]
@@ -156,7 +156,7 @@ def test_nothing_sent_in_clear_counts_as_sent_in_tls(flavor: Flavor) -> None:
 
 
 @BOTH
-def test_statement_behind_the_proof_is_refused(flavor: Flavor) -> None:
+def test_statement_sent_with_the_proof_is_refused(flavor: Flavor) -> None:
     login = login_of(flavor)
     proof = packets(response("repl", proof_of(flavor.plugin, SECRET), flavor.plugin), 1)
     assert refused_of(login, proof + packets(b"\3SELECT 1", 0)) in (p.ER_HANDSHAKE[0], p.ER_PACKETS_OUT_OF_ORDER[0])
