@@ -1,0 +1,42 @@
+"""Numbers of the MySQL protocol: capabilities, status, commands, plugins, errors."""
+
+from __future__ import annotations
+
+from typing import Final
+
+PROTOCOL_VERSION = 10
+PACKET_BYTES_MAX = (1 << 24) - 1  # a longer message continues in the next packet
+
+# Capabilities of both sides.
+LONG_PASSWORD = 1 << 0
+FOUND_ROWS = 1 << 1
+LONG_FLAG = 1 << 2
+CONNECT_WITH_DB = 1 << 3
+PROTOCOL_41 = 1 << 9
+SSL = 1 << 11
+TRANSACTIONS = 1 << 13
+SECURE_CONNECTION = 1 << 15
+PLUGIN_AUTH = 1 << 19
+CONNECT_ATTRIBUTES = 1 << 20
+PLUGIN_AUTH_LENGTHS = 1 << 21
+
+STATUS_AUTOCOMMIT = 2
+CHARSET_UTF8MB4 = 45
+
+# First bytes of answers.
+OK, END, ERROR = 0x00, 0xFE, 0xFF
+AUTH_SWITCH, AUTH_MORE = 0xFE, 0x01
+FAST_AUTH_DONE = 0x03
+NULL = 0xFB
+
+CACHING_SHA2 = "caching_sha2_password"
+NATIVE = "mysql_native_password"
+NONCE_BYTES = 20
+
+# Error numbers with their SQL states.
+ER_ACCESS_DENIED: Final = (1045, "28000")
+ER_UNKNOWN_COMMAND: Final = (1047, "08S01")
+ER_HANDSHAKE: Final = (1043, "08S01")
+ER_PACKET_TOO_LARGE: Final = (1153, "08S01")
+ER_PACKETS_OUT_OF_ORDER: Final = (1156, "08S01")
+ER_SECURE_TRANSPORT_REQUIRED: Final = (3159, "HY000")
