@@ -1,7 +1,7 @@
 """The only sockets between stores: TCP, optionally with TLS, under the frames of `frames.py`.
 
-The calling side connects and says hello (`call`). The called side is a `Server` (`server.py`). Nothing that a peer
-sends or withholds can make the store fail or its commits wait (F97).
+The calling side connects and says hello (`call`). The called side is a `Server` (`server.py`, `admission.py`). Nothing
+that a peer sends or withholds can make the store fail or its commits wait (F97).
 """
 
 from __future__ import annotations
@@ -190,13 +190,11 @@ class Wake:
                 os.close(self.descriptor)
 
 
-class Wire:
-    """One connected socket, with the frames of both directions."""
+class Stream:
+    """One connected socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self.reader = FrameReader()
-        self.writer = FrameWriter()
         connection.settimeout(SEND_SECONDS)
 
     def send(self, data: bytes) -> None:
@@ -321,6 +319,15 @@ class Wire:
         self.connection.close()
 
 
+class Wire(Stream):
+    """One connected socket, with the frames of both directions."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection)
+        self.reader = FrameReader()
+        self.writer = FrameWriter()
+
+
 def _greet(wire: Wire, handshake: CallerHandshake, clock: Clock, deadline: float) -> list[Frame]:
     """Run a handshake to its end; return the frames that have already arrived after it. Raises: PeerError."""
     try:
@@ -358,7 +365,7 @@ def send_last_frame(wire: Wire, data: bytes) -> None:
         _log.debug("last word not heard: %s", error.message)
 
 
-def is_readable(wire: Wire) -> bool:
+def is_readable(wire: Stream) -> bool:
     """Return whether bytes from the other side can be read without waiting."""
     return wire.has_more() or bool(readable(0, wire.connection.fileno()))
 
@@ -372,7 +379,7 @@ class OpenLink:
         self.early = early
 
 
-def wait_readable(wire: Wire, wake: Wake, seconds: float | None = None) -> bool:
+def wait_readable(wire: Stream, wake: Wake, seconds: float | None = None) -> bool:
     """Wait for bytes from the other side, for `wake`, or for `seconds`; return whether bytes can be read."""
     if wire.has_more():
         return True
