@@ -239,8 +239,8 @@ class Reach:
         if not lacking:
             text = f"epoch {epoch} is not closed, or not in the binlog, after {timeout_ms} ms; call sync()"
             return PeerTimeout(text, **evidence)
-        found = "; ".join(
+        told = "; ".join(
             f"server {each} is at epoch {known[each]}" if each in known else f"server {each} has not connected"
             for each in lacking
         )
-        return PeerTimeout(f"epoch {epoch} was not {station} within {timeout_ms} ms: {found}", **evidence)
+        return PeerTimeout(f"epoch {epoch} was not {station} within {timeout_ms} ms: {told}", **evidence)
