@@ -51,6 +51,7 @@ ER_TOO_MANY_CONNECTIONS: Final = (1040, "08004")
 ER_PREPARED: Final = (1295, "HY000")
 ER_MALFORMED_PACKET: Final = (1835, "HY000")
 ER_SECURE_TRANSPORT_REQUIRED: Final = (3159, "HY000")
+ER_SOURCE_FATAL: Final = (1236, "HY000")  # what ends a dump; replicas stop at it
 
 # Of statements.
 ER_NO_DATABASE: Final = (1046, "3D000")
