@@ -1,6 +1,6 @@
 """The MySQL protocol as a server speaks it: replicas and tools of MySQL and MariaDB read the binlog of a store.
 
-Read `packets` (the wire format), `flavors` (how a server of each kind greets), `users` and `login` (proofs and their exchange);
-then `served_events` (what becomes of an event on its way out) and `gtid_sets`.
-Nothing here has a socket: bytes go in, bytes come out.
+Read `packets` (the wire format), `flavors` (how a server of each kind greets), `users` and `login` (proofs and their
+exchange); then `served_events` (what becomes of an event on its way out) and `gtid_sets`; `conversation` (the states of
+a connection after its login) and `port`, which listens. Only `port` has sockets: elsewhere bytes go in, bytes come out.
 """
