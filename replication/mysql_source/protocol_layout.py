@@ -50,6 +50,7 @@ ER_PACKETS_OUT_OF_ORDER: Final = (1156, "08S01")
 ER_TOO_MANY_CONNECTIONS: Final = (1040, "08004")
 ER_PREPARED: Final = (1295, "HY000")
 ER_MALFORMED_PACKET: Final = (1835, "HY000")
+ER_LIMIT: Final = (1226, "42000")
 ER_SECURE_TRANSPORT_REQUIRED: Final = (3159, "HY000")
 ER_SOURCE_FATAL: Final = (1236, "HY000")  # what ends a dump; replicas stop at it
 
