@@ -2,6 +2,7 @@
 
 Read `packets` (the wire format), `flavors` (how a server of each kind greets), `users` and `login` (proofs and their
 exchange). Then statements: `served` (what a store tells), `session`, `variables`, `reader`, `catalog_answers` and
-`answers`. Then the binlog: `served_events` (what becomes of an event on its way out) and `gtid_sets`.
-Nothing here has a socket: bytes go in, bytes come out.
+`answers`. Then the binlog: `served_events` and `mariadb_events` (what becomes of an event on its way out), `gtid_sets`
+and `gtids` (numbers of transactions and their places), and `snapshot` (rows, and the place from which a reader of them
+follows). Nothing here has a socket: bytes go in, bytes come out.
 """
