@@ -298,6 +298,10 @@ class AttachedBinlog:
                 # These options decide how this one table is logged, from the next epoch on.
                 capture(self._store, self.rules, [status])
 
+    def option(self, name: str) -> Any:
+        """Return the present value of an option of the store."""
+        return self._values[name]
+
     def check_logged(self, definition: TableDefinition) -> None:
         """Check that a table is logged, so that `set_up` may change the way it is logged. Raises: Rejected."""
         with self.turn:

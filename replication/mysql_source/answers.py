@@ -375,14 +375,14 @@ def _statuses(reader: StatementReader) -> Shown:
     version, cipher = session.tls
     rows: list[tuple[str, str]] = [("Ssl_cipher", cipher), ("Ssl_version", version)]
     if session.flavor is MARIADB:
-        file, position = ("", "") if session.snapshot is None else map(str, session.snapshot.place)
+        file, position = ("", "") if session.snapshot is None else map(str, session.end())
         rows[:0] = [("Binlog_snapshot_file", file), ("Binlog_snapshot_position", position)]
     return Listing(["Variable_name", "Value"], rows).filtered(reader).shown()
 
 
 def _binlog_end(reader: StatementReader) -> Shown:
     session = reader.connection
-    file, position = session.served.end() if session.snapshot is None else session.snapshot.place
+    file, position = session.end()
     names = ["File", "Position", "Binlog_Do_DB", "Binlog_Ignore_DB"]
     row: list[Value] = [file, position, "", ""]
     if session.flavor is not MARIADB:

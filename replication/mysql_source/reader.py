@@ -14,7 +14,9 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemark.engine.base.errors import Unsupported, ValueOutOfRange
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.mysql_source import protocol_layout as p
+from tidemark.replication.mysql_source.flavors import MARIADB
 from tidemark.replication.mysql_source.gtid_sets import GtidSet
 from tidemark.replication.mysql_source.packets import Refused
 from tidemark.replication.mysql_source.session import plain_text
@@ -273,13 +275,16 @@ def _subset(session: Session, one: Value, other: Value) -> Value:
 
 
 def _gtid_pos(session: Session, name: Value, position: Value) -> Value:
-    gtids, flavor = session.served.gtids, session.flavor.name
-    if flavor != "mariadb":
+    """Return MariaDB's GTIDs of a position; NULL if it is none of this binlog."""
+    if session.flavor is not MARIADB:
         raise Refused(p.ER_NOT_SUPPORTED, "This version of MySQL doesn't yet support 'BINLOG_GTID_POS'")
-    is_place = isinstance(name, str) and isinstance(position, int) and (name, position) <= session.served.end()
-    if not is_place:
+    end, gtids = session.served.end(), session.served.gtids
+    if not isinstance(name, str) or not isinstance(position, int) or (name == end.file and position > end.position):
         return None
-    return "" if gtids is None else gtids.domain_position((str(name), int(str(position))))
+    try:
+        return "" if gtids is None else gtids.domain_position(Position(name, position))
+    except Refused:
+        return None
 
 
 def _concatenated(session: Session, *values: Value) -> Value:

@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tidemark.engine.schema.names import DEFAULT_DATABASE
 from tidemark.replication.mysql_source import row_texts as f
 from tidemark.replication.mysql_source.packets import Refused, length_of
-from tidemark.replication.mysql_source.protocol_layout import ER_NO_DATABASE, ER_NOT_SUPPORTED, ER_UNKNOWN_DATABASE
+from tidemark.replication.mysql_source.protocol_layout import ER_NO_DATABASE, ER_UNKNOWN_DATABASE
 from tidemark.replication.mysql_source.row_texts import FieldType
 
 if TYPE_CHECKING:
+    from tidemark.replication.binlog.position import Position
     from tidemark.replication.mysql_source.flavors import Flavor
-    from tidemark.replication.mysql_source.served import Served, SnapshotShown
+    from tidemark.replication.mysql_source.served import Served
+    from tidemark.replication.mysql_source.snapshot import ServedSnapshot
     from tidemark.replication.mysql_source.users import MysqlUser
 
 Value = str | bytes | int | float | Decimal | datetime | timedelta | None
@@ -83,7 +85,7 @@ class Session:
     kill: Callable[[int], bool]
     database: str = ""
     variables: dict[str, Value] = field(default_factory=dict)
-    snapshot: SnapshotShown | None = None
+    snapshot: ServedSnapshot | None = None
     warnings: list[Warned] = field(default_factory=list)
     tls: tuple[str, str] = ("", "")
     holders: set[str] = field(default_factory=set)
@@ -114,10 +116,8 @@ class Session:
     # --- snapshots --------------------------------------------------------------------------------
     def hold(self, holder: str) -> None:
         """Take a snapshot for a lock or a transaction, unless there is one. Raises: Refused, Error."""
-        if self.served.take_snapshot is None:
-            raise Refused(ER_NOT_SUPPORTED, "This version of MySQL doesn't yet support 'snapshots'")
         if self.snapshot is None:
-            self.snapshot = self.served.take_snapshot()
+            self.snapshot = self.served.snapshots.begin()
         self.holders.add(holder)
 
     def release(self, *holders: str) -> None:
@@ -130,6 +130,14 @@ class Session:
     def close(self) -> None:
         """Release the snapshot. A second call does nothing."""
         self.release(LOCK, TRANSACTION)
+
+    # --- the binlog ---------------------------------------------------------------------------------
+    def end(self) -> Position:
+        """Return the end of the binlog: of the snapshot while there is one. Raises: Refused, PeerError, StoreFailed."""
+        if self.snapshot is None:
+            return self.served.end()
+        self.snapshot.check()
+        return self.snapshot.place
 
     # --- time -------------------------------------------------------------------------------------
     def now(self) -> datetime:

@@ -137,15 +137,11 @@ def _settable(value: Value, taken: Callable[[str, Value], Value]) -> Variable:
 
 
 def _option(name: str) -> Callable[[Session], Value]:
-    def value(session: Session) -> Value:
-        found: Value = session.served.options[name]
-        return found
-
-    return value
+    return lambda session: session.served.option(name)
 
 
 def _file_bytes(session: Session) -> Value:
-    return parse_size("max_binlog_size", session.served.options["max_binlog_size"])
+    return parse_size("max_binlog_size", session.served.option("max_binlog_size"))
 
 
 def _image(session: Session) -> Value:
@@ -167,9 +163,9 @@ def _purged(session: Session) -> Value:
 
 
 def _domain_position(session: Session) -> Value:
-    if session.snapshot is not None:
-        return session.snapshot.domain_position
-    return "" if session.served.gtids is None else session.served.gtids.domain_position()
+    gtids = session.served.gtids
+    place = None if session.snapshot is None else session.snapshot.place
+    return "" if gtids is None else gtids.domain_position(place)
 
 
 def _of(flavor: str, variable: Variable) -> Variable:

@@ -18,7 +18,6 @@ from tidemark.engine import types as t
 from tidemark.engine.schema.column import Column
 from tidemark.replication.mysql_source.answers import Done, Session, Shown, answer
 from tidemark.replication.mysql_source.flavors import FLAVORS, MARIADB, MYSQL, Flavor
-from tidemark.replication.mysql_source.gtid_sets import GtidSet
 from tidemark.replication.mysql_source.packets import Fields, Refused
 from tidemark.replication.mysql_source.reader import TOKENS_MAX
 from tidemark.replication.mysql_source.served import Served
@@ -30,23 +29,8 @@ BOTH = pytest.mark.parametrize("flavor", FLAVORS.values(), ids=FLAVORS)
 COLUMNS = [Column("id", t.Int64), Column("text", t.VarChar(20), nullable=True, default="it's \\")]
 
 
-class Snapshot:
-    """A snapshot of a store and its place in the binlog, taken without writers."""
-
-    def __init__(self, db: Database) -> None:
-        db.sync()
-        self._db = db
-        self.place = Served.of(db.endpoint).end()
-        self.tables = db.snapshot()
-        self.executed = GtidSet.parse("7f0b9a52-2f1b-11f0-9a52-7f0b9a522f1b:1-5")
-        self.domain_position = "0-1-5"
-
-    def close(self) -> None:
-        self.tables.close()
-
-
 def session_of(db: Database, flavor: Flavor = MYSQL, *, may_read: bool = True, **given: Any) -> Session:
-    served = Served.of(db.endpoint, take_snapshot=lambda: Snapshot(db))
+    served = Served.of(db.endpoint)
     user = MysqlUser("repl", SECRET, may_read)
     return Session(
         flavor=flavor,
@@ -406,7 +390,7 @@ def test_types_of_columns_say_what_their_texts_are() -> None:
 # --- snapshots -------------------------------------------------------------------------------------
 def test_snapshot_and_its_position_are_one_thing() -> None:
     """Story: rows and position that differ by an epoch lose or double rows at the seam."""
-    db = open_site(**WHOLE)
+    db = open_site(**WHOLE, log_gtids=True)
     table = db.create_table("d.t", COLUMNS, "id")
     table.insert((1, "one"))
     session, later = session_of(db, database="d"), session_of(db, MARIADB, database="d")
@@ -425,6 +409,7 @@ def test_snapshot_and_its_position_are_one_thing() -> None:
         assert len(rows(session, "SELECT * FROM t")) == before and rows(session, "SHOW TABLES") == [("t",)]
         assert rows(session, "SHOW MASTER STATUS") == position
         assert one(session, "SELECT @@global.gtid_executed") == position[0][4] != ""
+        assert one(session, "SELECT GTID_SUBSET(@@gtid_executed, '')") == "0"
         assert rows(later, "SHOW MASTER STATUS")[0][:2] != position[0][:2]
         answer(session, end.encode())
         assert len(rows(session, "SELECT * FROM t")) == before + 1 and session.snapshot is None
@@ -491,3 +476,43 @@ def test_packets_of_columns_can_be_read_back(site: Database) -> None:
     assert [fields.counted() for _ in range(6)] == [b"def", b"", b"", b"", b"a", b""]
     assert fields.integer(1) == 12 and fields.integer(2) == 63 and fields.integer(4) == 20
     assert (fields.integer(1), fields.integer(2), fields.integer(3), fields.left) == (8, 128 | 3, 0, 0)
+
+
+# --- GTIDs -----------------------------------------------------------------------------------------
+def test_gtids_are_those_of_the_history() -> None:
+    db = open_site(**WHOLE, log_gtids=True)
+    table = db.create_table("d.t", COLUMNS, "id")
+    session, other = session_of(db), session_of(db, MARIADB)
+    for number in range(3):
+        table.insert((number, None))
+        db.sync()
+    own = one(session, "SELECT @@global.server_uuid")
+    assert one(session, "SELECT @@global.gtid_mode") == "ON" == one(session, "SELECT @@enforce_gtid_consistency")
+    executed = one(session, "SELECT @@global.gtid_executed")
+    assert executed is not None and executed == rows(session, "SHOW MASTER STATUS")[0][4]
+    last = executed.removeprefix(f"{own}:1-")
+    assert int(last) >= 4
+    assert one(session, "SELECT @@gtid_purged") == ""
+    file, position = session.served.end()
+    assert one(other, "SELECT @@gtid_current_pos") == f"0-1-{last}"
+    assert one(other, f"SELECT BINLOG_GTID_POS('{file}', {position})") == f"0-1-{last}"
+    assert one(other, f"SELECT binlog_gtid_pos('{file}', 4)") == ""
+    for place in (f"'{file}', {position + 1}", "'x', 4", "NULL, 4", f"'{file}', 'x'"):
+        assert one(other, f"SELECT binlog_gtid_pos({place})") is None
+    db.binlog.set_option("log_gtids", False)
+    assert one(session, "SELECT @@global.gtid_mode") == "OFF" and one(session, "SELECT @@global.gtid_executed") == ""
+    assert one(session, "SELECT @@global.server_uuid") != own
+    db.close()
+
+
+def test_variables_follow_the_options_of_the_store() -> None:
+    db = open_site(**WHOLE)
+    session = session_of(db)
+    assert one(session, "SELECT @@sync_binlog") == "1" and one(session, "SELECT @@max_binlog_size") == str(1 << 30)
+    db.binlog.set_option("sync_binlog", 7)
+    db.binlog.set_option("max_binlog_size", "64 KiB")
+    assert rows(session, "SHOW VARIABLES WHERE Variable_name IN ('sync_binlog', 'max_binlog_size')") == [
+        ("max_binlog_size", str(64 << 10)),
+        ("sync_binlog", "7"),
+    ]
+    db.close()
