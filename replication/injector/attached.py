@@ -34,7 +34,7 @@ from tidemark.engine.schema.names import is_system_table
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.row_plan import TablePlans
-from tidemark.replication.binlog.writer import BinlogWriter, WriterOptions
+from tidemark.replication.binlog.writer import BinlogWriter, Served, WriterOptions
 from tidemark.replication.injector.found_epochs import Tail, epochs_between, last_epoch
 from tidemark.replication.injector.index_table import IndexTable
 from tidemark.replication.injector.injector import Injector, InjectorOptions, WrittenEpoch
@@ -42,7 +42,7 @@ from tidemark.replication.injector.mark import FOLDER, STOPPED, leave_mark
 from tidemark.replication.injector.pending_system_rows import PendingSystemRows
 from tidemark.replication.injector.table_rules import TableRules, capture
 from tidemark.replication.injector.whole_files import WholeFiles
-from tidemark.replication.settings.options import BY_NAME, OF_BINLOG, Effect, settings
+from tidemark.replication.settings.options import BY_NAME, OF_BINLOG, Effect, check_of_node, settings
 from tidemark.replication.settings.system_tables import (
     NDB_APPLY_STATUS,
     NDB_APPLY_STATUS_TABLE,
@@ -190,6 +190,8 @@ class AttachedBinlog:
         elif self._store_epoch and not all(map(is_system_table, list(self._store.tables.by_name))):
             # A store with system tables only has lost nothing: a crash ended the opening that created them.
             self.incident(f"changes up to epoch {newest} were made before the store had a binlog")
+        if self._values["log_gtids"]:
+            self.writer.begin_history()  # after the incident, which is of the earlier one
         self._begin_after(newest)
         self.rows.write()
         self._remove_mark()
@@ -284,6 +286,10 @@ class AttachedBinlog:
         with self.turn:
             if values["log_bin_use_v1_row_events"] != self._values["log_bin_use_v1_row_events"]:
                 self.writer.rotate()
+            if values["log_gtids"] != self._values["log_gtids"]:
+                if self._completed is not None:
+                    check_of_node(values)
+                self.writer.begin_history(values["log_gtids"])
             self._values.update(values)
             self.writer.options = WriterOptions.of(self._values)
             self._injector.options = InjectorOptions.of(self._values)
@@ -469,10 +475,17 @@ class AttachedBinlog:
         """The newest closed epoch whose changes, if any are logged, are before `writer.end`."""
         return self._handled
 
+    def write_through(self, epoch: int) -> Served | None:
+        """Write the closed epochs up to one that closed while the caller held `turn`; return its end. None at a node of
+        a group whose other members do not have the epoch yet. Durable on return. Raises: as `write_closed_epochs`.
+        """
+        with self.turn:
+            self._write_epochs(epoch, self._store.log.durable_lsn)
+            return self.writer.served() if self._handled >= epoch else None
+
     def durable_end(self) -> Position:
         """Return the position up to which the binlog may be served. Durable on return: everything before it."""
-        self.writer.sync()
-        return self.writer.synced
+        return self.writer.served().end
 
     # --- files ------------------------------------------------------------------------------------
     def rotate(self) -> None:

@@ -39,5 +39,7 @@ ER_UNKNOWN_COMMAND: Final = (1047, "08S01")
 ER_HANDSHAKE: Final = (1043, "08S01")
 ER_PACKET_TOO_LARGE: Final = (1153, "08S01")
 ER_PACKETS_OUT_OF_ORDER: Final = (1156, "08S01")
+ER_BINLOG_READ: Final = (1236, "HY000")
+ER_LIMIT: Final = (1226, "42000")
 ER_SECURE_TRANSPORT_REQUIRED: Final = (3159, "HY000")
 ER_SOURCE_FATAL: Final = (1236, "HY000")  # what ends a dump; replicas stop at it

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Final
 
-from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.base.errors import SchemaInvalid, Unsupported
 from tidemark.engine.base.options import OptionKeywords, Options, Size, format_size, no_such_option, parse_size
 from tidemark.engine.log.redo_layout import AUTHOR_MASK
 from tidemark.replication.settings.conflict_function import Role
@@ -86,6 +86,7 @@ OPTIONS: Final = (
     Option("log_exclusive_reads", bool, False, _T, Effect.TRANSACTION, "reads with exclusive lock are tracked"),
     Option("log_replica_updates", bool, False, _S, Effect.EPOCH, "applied changes are logged again"),
     Option("log_bin_use_v1_row_events", bool, False, _S, Effect.ROTATION, "row events without transaction ids"),
+    Option("log_gtids", bool, False, _S, Effect.ROTATION, "transactions of the binlog have numbers"),
     Option(
         "row_slice_count", int, 1, _S, Effect.SET_UP, "number of slices in which rows of a table are logged", 1, 1 << 16
     ),
@@ -122,7 +123,7 @@ OF_SITE: Final = (
     *(
         name
         for name in OF_BINLOG
-        if name.startswith(("log_", "row_slice")) and name not in ("log_bin", "log_binlog_index")
+        if name.startswith(("log_", "row_slice")) and name not in ("log_bin", "log_binlog_index", "log_gtids")
     ),
 )
 
@@ -151,6 +152,7 @@ class OpenKeywords(OptionKeywords, total=False):
     log_exclusive_reads: bool
     log_replica_updates: bool
     log_bin_use_v1_row_events: bool
+    log_gtids: bool
     row_slice_count: int
     row_slice_id: int
     extra_logging: int
@@ -240,6 +242,15 @@ def settings(given: Mapping[str, object]) -> dict[str, Any]:
             option="log_transaction_id",
         )
     return values
+
+
+def check_of_node(values: Mapping[str, Any]) -> None:
+    """Check the options of a node of a group. Raises: Unsupported for one that nodes cannot have."""
+    if values["log_gtids"]:
+        raise Unsupported(
+            "each node of a group has files of its own, whose transactions have no common numbers; leave log_gtids off",
+            option="log_gtids",
+        )
 
 
 def split_keywords(keywords: Mapping[str, object]) -> tuple[Options, dict[str, Any]]:

@@ -9,7 +9,7 @@ import pytest
 
 import tidemark as tm
 from tests.replication.history import History
-from tests.replication.site import epochs_in, index_rows, open_site, replayed, transactions_in
+from tests.replication.site import epochs_in, index_rows, numbers_in, open_site, replayed, starts_in, transactions_in
 from tests.shares import share
 from tidemark.engine.base.errors import StoreFailed
 from tidemark.recovery.crash_harness.crash_states import choices, crash_points, image_of
@@ -27,6 +27,7 @@ SMALL = {
     "log_updated_only": False,
     "log_update_as_write": False,
     "max_binlog_size": "6 KiB",
+    "log_gtids": True,
 }
 
 
@@ -59,6 +60,9 @@ def judged(left):
         shown = {row.id: row._asdict() for row in db["d.memory"].scan()}
     found = replayed(db.parts.files).get("d.memory", {})
     assert found == shown
+    numbers = numbers_in(db.parts.files)
+    assert len({server for server, _ in numbers}) < 2, "a crash ends no history"
+    assert len(numbers) == len(starts_in(db.parts.files))
     said = transactions_in(db.parts.files)
     assert not [each.incident for each in said if each.incident], "a crash leaves nothing to be told of"
     epochs = [each.epoch for each in said if each.epoch]

@@ -21,6 +21,7 @@ from tidemark.replication.binlog.position import Position
 from tidemark.replication.mysql_source.dump import Dumps
 from tidemark.replication.mysql_source.flavors import FLAVORS, MARIADB, MYSQL
 from tidemark.replication.mysql_source.gtid_sets import GtidSet
+from tidemark.replication.mysql_source.gtids import Gtids
 from tidemark.replication.mysql_source.packets import Refused
 from tidemark.replication.mysql_source.served_events import IGNORABLE_EVENT
 
@@ -218,6 +219,97 @@ def test_gtids_without_log_gtids_are_refused(site: Any) -> None:
     db, _ = site()
     assert "no GTIDs" in refused(db, gtids=GtidSet())
     assert "no GTIDs" in refused(db, gtids="0-1-5")
+
+
+# --- GTIDs ------------------------------------------------------------------------------------------
+def numbered(site: Any, count: int = 8, **options: Any) -> tuple[Any, Any, Gtids]:
+    """Return a site with GTIDs, its table of that many rows, one a transaction, and its numbers."""
+    db, table = site(log_gtids=True, **options)
+    for number in range(count):
+        table.insert(account(number))
+        db.sync()
+    return db, table, Gtids(db.binlog.writer)
+
+
+def numbers_in(messages: list[bytes]) -> list[int]:
+    """Return the numbers of the transactions in messages, in MySQL's or in MariaDB's form."""
+    found = []
+    for raw in messages:
+        if header(raw).type == b.GTID_EVENT:
+            found.append(e.parse(raw, Position("served", 0))[1].number)  # type: ignore[union-attr]
+        elif header(raw).type == b.MARIADB_GTID_EVENT:
+            found.append(int.from_bytes(raw[b.HEADER_BYTES : b.HEADER_BYTES + 8], "little"))
+    return found
+
+
+@pytest.mark.parametrize("has", [[], [(1, 1)], [(1, 4)], [(1, 2), (5, 6)], [(1, 3), (5, 5), (7, 8)], [(1, 8)]])
+def test_set_gets_each_transaction_that_it_lacks_and_the_true_position_after_what_it_has(site: Any, has: Any) -> None:
+    """Story: after skipped transactions a replica stood at a position that was none, and its acks named it."""
+    db, _, gtids = numbered(site, max_binlog_size="4 KiB")
+    last = gtids.executed().by_uuid[gtids.uuid][-1][1]
+    asked = GtidSet.of((gtids.uuid, first, end) for first, end in has)
+    sent = messages_of(db, served_gtids=gtids, gtids=asked)
+    assert numbers_in(sent) == [each for each in range(1, last + 1) if (gtids.uuid, each) not in asked]
+    file, position = "", 0
+    for raw in sent:
+        found = header(raw)
+        if found.type == b.ROTATE_EVENT:
+            rotate = e.parse(raw, Position("served", 0))[1]
+            assert isinstance(rotate, e.Rotate)
+            file, position = rotate.name, rotate.position
+        elif found.type == b.HEARTBEAT_EVENT:
+            assert found.end_position >= position
+            position = found.end_position
+        elif found.end_position:
+            assert found.end_position == position + found.event_bytes
+            position = found.end_position
+    assert (file, position) == end_of(db)
+
+
+def test_file_and_set_begin_in_the_file_and_skip_the_set(site: Any) -> None:
+    """mysqlbinlog asks so, with --exclude-gtids."""
+    db, _, gtids = numbered(site)
+    last = gtids.executed().by_uuid[gtids.uuid][-1][1]
+    asked = GtidSet.of([(gtids.uuid, 3, 3)])
+    sent = messages_of(db, served_gtids=gtids, gtids=asked, file=db.binlog.writer.index.names[0])
+    assert numbers_in(sent) == [1, 2, *range(4, last + 1)]
+
+
+def test_mariadb_gets_its_own_gtids_after_its_position(site: Any) -> None:
+    db, _, gtids = numbered(site)
+    last = gtids.executed().by_uuid[gtids.uuid][-1][1]
+    for after in (1, 5, last):
+        sent = messages_of(db, flavor=MARIADB, served_gtids=gtids, gtids=f"0-1-{after}")
+        assert numbers_in(sent) == list(range(after + 1, last + 1))
+        assert not any(header(raw).type == b.GTID_EVENT for raw in sent)
+    assert "not in the master's binlog" in refused(db, flavor=MARIADB, served_gtids=gtids, gtids=f"0-1-{last + 1}")
+
+
+def test_unknown_transactions_of_a_set_are_refused(site: Any) -> None:
+    db, _, gtids = numbered(site)
+    asked = GtidSet.of([(gtids.uuid, 1, 900)])
+    assert "has more GTIDs than" in refused(db, served_gtids=gtids, gtids=asked)
+
+
+@pytest.mark.parametrize("flavor", FLAVORS.values(), ids=FLAVORS)
+def test_last_message_of_a_transaction_wants_the_ack_in_both_forms(site: Any, flavor: Any) -> None:
+    db, table, gtids = numbered(site)
+    table.insert(account(50))
+    db.sync()
+    db.create_table("test.more", ACCOUNT, "id")
+    db.sync()
+    received: list[int] = []
+    dumps = Dumps(db.endpoint.clock, note_received=lambda server_id, epoch: received.append(epoch))
+    with dump_of(db, dumps, flavor, gtids, is_semi_sync=True) as dump:
+        raws = list(dump.messages())
+        wanted = [raw[3:] for raw in raws if raw[2]]
+        for raw in wanted:
+            _, event = e.parse(raw, Position("served", 0))
+            assert isinstance(event, e.Query) and event.statement != "BEGIN"
+            place = header(raw).end_position.to_bytes(8, "little")
+            dump.acknowledge(b"\xef" + place + db.binlog.writer.end.file.encode())
+    assert len(wanted) == len(numbers_in([raw[3:] for raw in raws]))
+    assert received == sorted(received) and received[-1] == db.binlog.newest_epoch
 
 
 # --- rows that are not whole ------------------------------------------------------------------------

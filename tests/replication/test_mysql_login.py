@@ -288,7 +288,8 @@ def test_pymysql_logs_in_and_is_refused(flavor: Flavor, has_tls: bool, contexts:
             except pymysql.err.OperationalError as refused:
                 assert secret != SECRET and refused.args[0] == 1045
             finally:
-                client._force_close()
+                if client.open:
+                    client.close()
         finally:
             port.close()
         assert port.login is not None and port.login.is_done == (secret == SECRET)
