@@ -51,8 +51,9 @@ _REPLACED = "A slave with the same server_uuid/server_id as this slave has conne
 
 
 class DumpAsked(NamedTuple):
-    """What a peer asks for. file: "" for the oldest one. gtids: what it has, MySQL's set or MariaDB's text; None: it
-    follows by position. heartbeat_ns: the silence after which a heartbeat comes, 0 for none.
+    """What a peer asks for. file: "" for the oldest one. gtids: what it has; MariaDB's text says where to begin, and so
+    does MySQL's set without a file; None: it follows by position. heartbeat_ns: the silence after which a heartbeat
+    comes, 0 for none.
     """
 
     server_id: int
@@ -370,7 +371,7 @@ class Dump(Closable):
     def _start(self) -> Position:
         """Return where the dump begins. Raises: Refused."""
         asked, gtids = self.asked, self._served.gtids
-        if asked.gtids is not None and not asked.file:
+        if isinstance(asked.gtids, str) or (asked.gtids is not None and not asked.file):
             if gtids is None:
                 raise fatal("The source has no GTIDs; open its store with log_gtids, or follow it by position")
             if isinstance(asked.gtids, str):
