@@ -26,6 +26,7 @@ from tidemark.replication.mysql_source import served_events as s
 from tidemark.replication.mysql_source.acks import Acks, header
 from tidemark.replication.mysql_source.flavors import MARIADB
 from tidemark.replication.mysql_source.gtid_sets import GtidSet
+from tidemark.replication.mysql_source.mariadb_events import MariadbEvents
 from tidemark.replication.mysql_source.packets import Refused
 from tidemark.replication.mysql_source.screen import Screen, Shown, fatal
 
@@ -50,8 +51,9 @@ _REPLACED = "A slave with the same server_uuid/server_id as this slave has conne
 
 
 class DumpAsked(NamedTuple):
-    """What a peer asks for. file: "" for the oldest one. gtids: what it has, MySQL's set or MariaDB's text; None: it
-    follows by position. heartbeat_ns: the silence after which a heartbeat comes, 0 for none.
+    """What a peer asks for. file: "" for the oldest one. gtids: what it has; MariaDB's text says where to begin, and so
+    does MySQL's set without a file; None: it follows by position. heartbeat_ns: the silence after which a heartbeat
+    comes, 0 for none.
     """
 
     server_id: int
@@ -202,7 +204,7 @@ class Dump(Closable):
         self.asked = asked
         self._served = served
         self._binlog = binlog
-        self._flavor = flavor
+        self._mariadb = MariadbEvents(flavor.version) if flavor is MARIADB else None
         self._dumps = dumps
         self._wait = wait
         self._woken = woken
@@ -320,16 +322,22 @@ class Dump(Closable):
         for each in self._screen.take(at, raw):
             if self._skipped_to is not None:
                 yield self._heartbeat()
-            yield self._shown(each)
+            yield from self._shown(each)
 
-    def _shown(self, shown: Shown) -> bytes:
+    def _shown(self, shown: Shown) -> Iterator[bytes]:
+        sent = self._translated(shown.raw)
         if shown.ends_transaction and self.asked.is_semi_sync:
             self._acks.sent(shown.end, shown.epoch)
-        return self._message(shown.raw, shown.ends_transaction)
+        for left, raw in zip(reversed(range(len(sent))), sent, strict=True):
+            yield self._message(raw, wants_ack=shown.ends_transaction and not left)
+
+    def _translated(self, raw: bytes) -> list[bytes]:
+        """Return what stands for an event in the form of the peer's kind of server."""
+        return [raw] if self._mariadb is None else self._mariadb.translate(raw)
 
     def _described(self, raw: bytes, is_from_start: bool) -> bytes:
-        described = s.description(raw, is_from_start)
-        return s.mariadb_description(described, self._flavor.version) if self._flavor is MARIADB else described
+        (described,) = self._translated(s.description(raw, is_from_start))
+        return described
 
     def _message(self, raw: bytes, wants_ack: bool = False) -> bytes:
         self._sent_at = self._dumps.clock.monotonic()
@@ -363,7 +371,7 @@ class Dump(Closable):
     def _start(self) -> Position:
         """Return where the dump begins. Raises: Refused."""
         asked, gtids = self.asked, self._served.gtids
-        if asked.gtids is not None and not asked.file:
+        if isinstance(asked.gtids, str) or (asked.gtids is not None and not asked.file):
             if gtids is None:
                 raise fatal("The source has no GTIDs; open its store with log_gtids, or follow it by position")
             if isinstance(asked.gtids, str):

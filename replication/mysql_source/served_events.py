@@ -14,18 +14,7 @@ from tidemark.replication.binlog import binlog_layout as b
 IGNORABLE_EVENT: Final = 28
 _HEADER = b.packer(b.EVENT_HEADER)
 _ROTATE = b.packer(b.ROTATE)
-_VERSION_BYTES: Final = b.FORMAT_DESCRIPTION["server_version"].itemsize
-_FIXED_BYTES: Final = b.FORMAT_DESCRIPTION.itemsize
-_CREATED_OFFSET: Final = b.HEADER_BYTES + 2 + _VERSION_BYTES  # after the version of the format and of the server
-# Length of the fixed part of each type of event, from type 1 on, as in MariaDB 10.11.
-_MARIADB_POST_HEADER_BYTES: Final = (
-    bytes.fromhex(
-        "38 0d 00 08 00 12 00 04 04 04 04 12 00 00 e4 00 04 1a 08 00 00 00 08 08 08 02 00 00 00 0a 0a 0a 00 00 00 00 00"
-        "00 0a 0a 0a"
-    )
-    + bytes(119)
-    + bytes.fromhex("04 13 04 00 0d 08 08 08 0a 0a 0a")
-)
+_CREATED_OFFSET: Final = b.HEADER_BYTES + 2 + 50  # after the version of the format and of the server
 
 
 def _sealed(head: tuple[int, ...], body: bytes) -> bytes:
@@ -80,12 +69,3 @@ def without_checksum(raw: bytes) -> bytes:
         return _sealed((timestamp_s, kind, server_id, size, position, flags), body[:-1] + bytes((b.CHECKSUM_NONE,)))
     head = _HEADER.pack(timestamp_s, kind, server_id, size - b.CHECKSUM_BYTES, position, flags)
     return head + body
-
-
-def mariadb_description(raw: bytes, version: str) -> bytes:
-    """Return a FORMAT_DESCRIPTION as a MariaDB of this version makes it, which has more types of events. It is longer;
-    its position stays that of the file, which MariaDB's replicas read.
-    """
-    head, body = _parts(raw)
-    fixed = body[:2] + version.encode().ljust(_VERSION_BYTES, b"\0") + body[2 + _VERSION_BYTES : _FIXED_BYTES]
-    return _sealed(head, fixed + _MARIADB_POST_HEADER_BYTES + body[-1:])

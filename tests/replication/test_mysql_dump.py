@@ -11,18 +11,23 @@ import pytest
 
 from tests.replication.mysql_dump_rig import REPLICA_ID, added_up, dump_of, header, messages_of
 from tests.replication.mysql_rig import SERVERS
-from tests.replication.site import account_site, open_site
+from tests.replication.site import account_site
 from tests.store.support import ACCOUNT
 from tidemark.engine.base.clock import ManualClock
-from tidemark.engine.base.errors import Rejected
+from tidemark.engine.base.errors import BinlogDamaged, Rejected
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.position import Position
+from tidemark.replication.binlog.table_map import MapColumn, TableMap
+from tidemark.replication.binlog.types import MySqlType
 from tidemark.replication.mysql_source.dump import Dumps
 from tidemark.replication.mysql_source.flavors import FLAVORS, MARIADB, MYSQL
 from tidemark.replication.mysql_source.gtid_sets import GtidSet
+from tidemark.replication.mysql_source.gtids import Gtids
 from tidemark.replication.mysql_source.packets import Refused
+from tidemark.replication.mysql_source.screen import Screen
 from tidemark.replication.mysql_source.served_events import IGNORABLE_EVENT
+from tidemark.replication.settings.any_value import FLAG_READ, FLAG_REFRESH
 
 
 def account(number: int, **values: Any) -> dict[str, Any]:
@@ -220,21 +225,151 @@ def test_gtids_without_log_gtids_are_refused(site: Any) -> None:
     assert "no GTIDs" in refused(db, gtids="0-1-5")
 
 
-# --- rows that are not whole ------------------------------------------------------------------------
-def test_update_that_is_logged_as_a_write_is_refused_by_table_and_position(site: Any) -> None:
-    """Story: with the default options an update is an INSERT of key and changed columns. Replicas stopped with 1062,
-    and tools reported an insert.
-    """
-    db = open_site()
-    try:
-        table = db.create_table("test.account", ACCOUNT, "id")
-        table.insert(account(1))
-        table.update(1, {"balance": 5})
+# --- GTIDs ------------------------------------------------------------------------------------------
+def numbered(site: Any, count: int = 8, **options: Any) -> tuple[Any, Any, Gtids]:
+    """Return a site with GTIDs, its table of that many rows, one a transaction, and its numbers."""
+    db, table = site(log_gtids=True, **options)
+    for number in range(count):
+        table.insert(account(number))
         db.sync()
-        text = refused(db)
-        assert "test.account" in text and "log_update_as_write" in text and "binlog.000001:" in text
-    finally:
-        db.close()
+    return db, table, Gtids(db.binlog.writer)
+
+
+def numbers_in(messages: list[bytes]) -> list[int]:
+    """Return the numbers of the transactions in messages, in MySQL's or in MariaDB's form."""
+    found = []
+    for raw in messages:
+        if header(raw).type == b.GTID_EVENT:
+            found.append(e.parse(raw, Position("served", 0))[1].number)  # type: ignore[union-attr]
+        elif header(raw).type == b.MARIADB_GTID_EVENT:
+            found.append(int.from_bytes(raw[b.HEADER_BYTES : b.HEADER_BYTES + 8], "little"))
+    return found
+
+
+@pytest.mark.parametrize("has", [[], [(1, 1)], [(1, 4)], [(1, 2), (5, 6)], [(1, 3), (5, 5), (7, 8)], [(1, 8)]])
+def test_set_gets_each_transaction_that_it_lacks_and_the_true_position_after_what_it_has(site: Any, has: Any) -> None:
+    """Story: after skipped transactions a replica stood at a position that was none, and its acks named it."""
+    db, _, gtids = numbered(site, max_binlog_size="4 KiB")
+    last = gtids.executed().by_uuid[gtids.uuid][-1][1]
+    asked = GtidSet.of((gtids.uuid, first, end) for first, end in has)
+    sent = messages_of(db, served_gtids=gtids, gtids=asked)
+    assert numbers_in(sent) == [each for each in range(1, last + 1) if (gtids.uuid, each) not in asked]
+    file, position = "", 0
+    for raw in sent:
+        found = header(raw)
+        if found.type == b.ROTATE_EVENT:
+            rotate = e.parse(raw, Position("served", 0))[1]
+            assert isinstance(rotate, e.Rotate)
+            file, position = rotate.name, rotate.position
+        elif found.type == b.HEARTBEAT_EVENT:
+            assert found.end_position >= position
+            position = found.end_position
+        elif found.end_position:
+            assert found.end_position == position + found.event_bytes
+            position = found.end_position
+    assert (file, position) == end_of(db)
+
+
+def test_file_and_set_begin_in_the_file_and_skip_the_set(site: Any) -> None:
+    """mysqlbinlog asks so, with --exclude-gtids."""
+    db, _, gtids = numbered(site)
+    last = gtids.executed().by_uuid[gtids.uuid][-1][1]
+    asked = GtidSet.of([(gtids.uuid, 3, 3)])
+    sent = messages_of(db, served_gtids=gtids, gtids=asked, file=db.binlog.writer.index.names[0])
+    assert numbers_in(sent) == [1, 2, *range(4, last + 1)]
+
+
+def test_mariadb_gets_its_own_gtids_after_its_position(site: Any) -> None:
+    db, _, gtids = numbered(site)
+    last = gtids.executed().by_uuid[gtids.uuid][-1][1]
+    for after in (1, 5, last):
+        file = db.binlog.writer.index.names[0]  # of no meaning in MariaDB's form
+        sent = messages_of(db, flavor=MARIADB, served_gtids=gtids, gtids=f"0-1-{after}", file=file)
+        assert numbers_in(sent) == list(range(after + 1, last + 1))
+        assert not any(header(raw).type == b.GTID_EVENT for raw in sent)
+    assert "not in the master's binlog" in refused(db, flavor=MARIADB, served_gtids=gtids, gtids=f"0-1-{last + 1}")
+
+
+def test_unknown_transactions_of_a_set_are_refused(site: Any) -> None:
+    db, _, gtids = numbered(site)
+    asked = GtidSet.of([(gtids.uuid, 1, 900)])
+    assert "has more GTIDs than" in refused(db, served_gtids=gtids, gtids=asked)
+
+
+@pytest.mark.parametrize("flavor", FLAVORS.values(), ids=FLAVORS)
+def test_last_message_of_a_transaction_wants_the_ack_in_both_forms(site: Any, flavor: Any) -> None:
+    db, table, gtids = numbered(site)
+    table.insert(account(50))
+    db.sync()
+    db.create_table("test.more", ACCOUNT, "id")
+    db.sync()
+    received: list[int] = []
+    dumps = Dumps(db.endpoint.clock, note_received=lambda server_id, epoch: received.append(epoch))
+    with dump_of(db, dumps, flavor, gtids, is_semi_sync=True) as dump:
+        raws = list(dump.messages())
+        wanted = [raw[3:] for raw in raws if raw[2]]
+        for raw in wanted:
+            _, event = e.parse(raw, Position("served", 0))
+            assert isinstance(event, e.Query) and event.statement != "BEGIN"
+            place = header(raw).end_position.to_bytes(8, "little")
+            dump.acknowledge(b"\xef" + place + db.binlog.writer.end.file.encode())
+    assert len(wanted) == len(numbers_in([raw[3:] for raw in raws]))
+    assert received == sorted(received) and received[-1] == db.binlog.newest_epoch
+
+
+# --- the end of a statement -------------------------------------------------------------------------
+def table_map(number: int, name: str) -> e.Event:
+    database, _, table = name.partition(".")
+    return TableMap(number, database, table, (MapColumn(MySqlType(b.TYPE_LONG), False, "id"),))
+
+
+def rows(number: int, is_end: bool, flags: int = 0) -> e.Event:
+    body = b"\0\x07\0\0\0"
+    return e.Rows(e.WRITE, number, 1, None, b"\1", body, b.ROWS_STATEMENT_END * is_end, conflict_flags=flags)
+
+
+HIDDEN, SHOWN = (1, "mysql.ndb_apply_status"), (2, "d.t")
+MAPS = (table_map(*HIDDEN), table_map(*SHOWN))
+STATEMENTS = {
+    "hidden first": (*MAPS, rows(1, False), rows(2, True)),
+    "hidden last": (*MAPS, rows(1, False), rows(2, False), rows(1, True)),
+    "several hidden last": (*MAPS, rows(2, False), rows(2, False), rows(1, False), rows(1, True)),
+    "hidden between": (*MAPS, rows(2, False), rows(1, False), rows(2, True)),
+    "hidden alone": (MAPS[0], rows(1, True)),
+    "sent again last": (*MAPS, rows(1, False), rows(2, False), rows(2, True, FLAG_REFRESH)),
+    "only read last": (*MAPS, rows(1, False), rows(2, False), rows(2, True, FLAG_READ)),
+    "two statements": (MAPS[1], rows(2, True), MAPS[0], rows(1, True), MAPS[1], rows(2, True)),
+}
+
+
+@pytest.mark.parametrize("events", STATEMENTS.values(), ids=STATEMENTS)
+def test_last_row_event_shown_ends_its_statement(events: Any) -> None:
+    """Story: a server keeps its tables locked and open until the mark, which was on an event that it did not see."""
+    at, screen, sent, raws = 400, Screen(False, lambda file, table: False), [], []
+    for event in (e.Gtid(1, 0), e.Query("BEGIN"), *events, e.Query("COMMIT")):
+        raw = e.frame(event, at, timestamp_s=1, server_id=1)
+        raws.append(raw)
+        sent += screen.take(Position("f", at), raw)
+        at += len(raw)
+    assert [len(each.raw) for each in sent] == [len(raw) for raw in raws]
+    assert [each.ends_transaction for each in sent] == [False] * (len(raws) - 1) + [True]
+    assert [header(each.raw).end_position for each in sent] == [each.end.position for each in sent]
+    parsed = [e.parse(each.raw, Position("f", 0))[1] for each in sent]
+    open_rows = 0
+    for event in parsed:
+        if isinstance(event, e.Rows):
+            assert event.table_id == SHOWN[0] and not event.conflict_flags
+            open_rows = 0 if event.is_statement_end else open_rows + 1
+        elif isinstance(event, e.Query):
+            assert not open_rows
+    shown = sum(isinstance(each, e.Rows) and each.table_id == 2 and not each.conflict_flags for each in events)
+    assert sum(isinstance(each, e.Rows) for each in parsed) == shown
+
+
+def test_rows_without_their_table_are_damage() -> None:
+    screen = Screen(False, lambda file, table: False)
+    with pytest.raises(BinlogDamaged, match="no TABLE_MAP announced"):
+        screen.take(Position("f", 4), e.frame(rows(2, True), 4, timestamp_s=1, server_id=1))
 
 
 # --- waiting ----------------------------------------------------------------------------------------
