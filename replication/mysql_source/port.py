@@ -1,8 +1,9 @@
 """The MySQL port: listens, lets clients log in, and serves each in a thread of its own.
 
-Invariants: (O1) A client that has not proved to be a user costs what a stranger costs at any port (`wire/admission.py`). (O2) A
-client that takes nothing for SILENT_SECONDS, or stops in the middle of a message for as long, is cut. (O3) Nothing that
-a client does or leaves undone reaches the store's commits, and after `close` its thread ends at its next wait.
+Invariants: (O1) A client that has not proved to be a user costs what a stranger costs at any port
+(`wire/admission.py`). (O2) A client that takes nothing for SILENT_SECONDS, or stops in the middle of a message for as
+long, is cut. (O3) Nothing that a client does or leaves undone reaches the store's commits, and after `close` its thread
+ends at its next wait.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from tidemark.database import Database, check_open
 from tidemark.engine.base.closable import Closable
@@ -18,7 +18,6 @@ from tidemark.replication.wire.wire import TlsContext, parse_address
 
 if TYPE_CHECKING:
     from tidemark.replication.channel.endpoint import Endpoint
-    from tidemark.replication.mysql_source.gtids import Gtids
 
 # One server of a store makes what all of them share, while another one waits.
 _MAKING = threading.Lock()
@@ -48,11 +47,10 @@ class MysqlServing(Closable):
             served, self.dumps = _shared(endpoint) or (Served.of(endpoint), Dumps.of(endpoint))
             _check_whole(endpoint, served)
             self.served = served
-            source = _Source(served.server_id)
 
             def begin_dump(asked: DumpAsked, wait: Callable[[float | None], None], woken: Callable[[], None]) -> Dump:
                 reader = endpoint.source_binlog(is_limited=True)
-                return Dump(source, reader, asked, served_as, self.dumps, status_rows, wait, woken)
+                return Dump(served, reader, asked, served_as, self.dumps, status_rows, wait, woken)
 
             self._port = MysqlPort(address, users, served_as, tls, endpoint.clock, served, begin_dump)
             self.flavor = flavor
@@ -61,13 +59,18 @@ class MysqlServing(Closable):
             self._has_tls = tls is not None
             self._endpoint = endpoint
             self._log = endpoint.log()
-            self._log.on_written.append(self.dumps.notify)
+            self._log.on_written.append(self._notify)
             self._is_closed = False
             endpoint.add_serving(self)
         self._port.start()
 
     def __repr__(self) -> str:
         return f"<tidemark store served at {self.name} as {self.flavor}>"
+
+    def _notify(self) -> None:
+        """Called when the binlog has grown."""
+        self.dumps.notify()
+        self.served.snapshots.close_expired()  # what an idle client keeps grows with the changes
 
     source_id = 0
     is_applying = False
@@ -82,9 +85,11 @@ class MysqlServing(Closable):
         """
         if not self._is_closed:
             self._is_closed = True
-            self._log.on_written.remove(self.dumps.notify)
+            self._log.on_written.remove(self._notify)
             self._port.close()
             self._endpoint.remove(self)
+            if _shared(self._endpoint) is None:
+                self.served.close()
 
     def status(self) -> dict[str, Any]:
         """Return the address, the dumps that run with their positions, and counts of connections: served, not
@@ -103,13 +108,6 @@ class MysqlServing(Closable):
             "dumps": self._port.dumps(),
             "connections": self._port.status(),
         }
-
-
-class _Source(NamedTuple):
-    """What dumps ask of the store."""
-
-    server_id: int
-    gtids: Gtids | None = None
 
 
 def _shared(endpoint: Endpoint) -> tuple[Served, Dumps] | None:
