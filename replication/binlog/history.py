@@ -22,6 +22,7 @@ import zlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from tidemark.engine.base.errors import StorageFull
+from tidemark.engine.files.opened import Opened
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -55,11 +56,8 @@ def read(files: Files, folder: str) -> History | None:
     name = f"{folder}/{_NAME}"
     if not files.exists(name):
         return None
-    file = files.open(name)
-    try:
+    with Opened(files, files.open(name)) as file:
         content = files.pread(file, 0, _BYTES_MAX)
-    finally:
-        files.close(file)
     found = _LINE.fullmatch(content)
     if found is None:
         return None

@@ -81,6 +81,13 @@ class SourceBinlog:
         self._copy = copy
         self._copying: Generator[bytes] | None = None
         self._open: tuple[str, File] | None = None
+        self._is_lost = False
+        self.on_lost: Callable[[], None] = lambda: None  # called by the thread that purges
+
+    def lose(self) -> None:
+        """Note that the file being read was purged all the same: no further read succeeds."""
+        self._is_lost = True
+        self.on_lost()
 
     def settings(self) -> Settings:
         """Return the conflict functions of this site. Raises: PeerError if the store has failed."""
@@ -130,11 +137,12 @@ class SourceBinlog:
                 return self._after_origin(start)
             return self._after_epoch(start.epoch)
 
-    def _index(self) -> BinlogIndex:
+    def index(self) -> BinlogIndex:
+        """Return the files as they are now. Raises: BinlogDamaged, FileMissing."""
         return read_index(self.files, self._folder, self._base)
 
     def _at_position(self, start: Start) -> Position:
-        index = self._index()
+        index = self.index()
         _, end = self._end()
         number = index.number_of(start.file)
         newest = index.number_of(end.file)
@@ -184,7 +192,7 @@ class SourceBinlog:
         """Find the epoch by its own row. Rows of other epochs do not prove that no epoch is in between."""
         if self._index_rows is None:
             return None
-        names = self._index().names
+        names = self.index().names
         for row in self._index_rows("epoch", epoch):
             if row["orig_server_id"] in (0, self._server_id) and row["next_file"] in names:
                 return Position(row["next_file"], row["next_position"])
@@ -198,7 +206,7 @@ class SourceBinlog:
         later = (row for row in rows if row["orig_epoch"] >= start.epoch)
         first = min(later, key=lambda row: (row["epoch"], row["orig_epoch"]), default=None)
         if first is not None:
-            if first["File"] not in self._index().names:
+            if first["File"] not in self.index().names:
                 raise self._lost(first["File"])
             return Position(first["File"], first["Position"])
         _, end = self._end()
@@ -207,7 +215,7 @@ class SourceBinlog:
 
     def _oldest(self, what: str) -> Position:
         """Return the beginning of the binlog, if nothing of it was purged. Raises: PositionLost."""
-        index = self._index()
+        index = self.index()
         if not index.names or index.number_of(index.names[0]) != 1:
             raise self._lost(what)
         return Position(index.names[0], b.FIRST_POSITION)
@@ -234,6 +242,8 @@ class SourceBinlog:
         """
         with self._peer_errors():
             while True:
+                if self._is_lost:
+                    raise self._lost(at.file)
                 _, end = self._end()
                 file = self._file(at.file)
                 limit = end.position if at.file == end.file else self.files.size(file)
@@ -248,7 +258,7 @@ class SourceBinlog:
                 at = Position(following, b.FIRST_POSITION)
 
     def _following(self, name: str) -> str:
-        index = self._index()
+        index = self.index()
         following = index.name_of((index.number_of(name) or 0) + 1)
         if following not in index.names:
             raise self._lost(following)
@@ -260,7 +270,7 @@ class SourceBinlog:
             return self._open[1]
         self._close_file()
         self._keep(Position(name, b.FIRST_POSITION))
-        index = self._index()
+        index = self.index()
         if name not in index.names:
             raise self._lost(name)
         try:

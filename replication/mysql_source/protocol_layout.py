@@ -23,6 +23,14 @@ PLUGIN_AUTH_LENGTHS = 1 << 21
 STATUS_AUTOCOMMIT = 2
 CHARSET_UTF8MB4 = 45
 
+# Commands, and the first byte of an acknowledgement.
+COM_QUIT, COM_INIT_DB, COM_QUERY, COM_PING = 0x01, 0x02, 0x03, 0x0E
+COM_BINLOG_DUMP, COM_REGISTER_SLAVE, COM_BINLOG_DUMP_GTID = 0x12, 0x15, 0x1E
+COM_STATEMENTS: Final = frozenset((0x16, 0x17, 0x18, 0x19, 0x1A, 0x1C))  # prepared ones
+SEMI_SYNC = 0xEF
+# Flags of dumps.
+DUMP_NON_BLOCK, DUMP_THROUGH_GTID = 1 << 0, 1 << 2
+
 # First bytes of answers.
 OK, END, ERROR = 0x00, 0xFE, 0xFF
 AUTH_SWITCH, AUTH_MORE = 0xFE, 0x01
@@ -39,9 +47,12 @@ ER_UNKNOWN_COMMAND: Final = (1047, "08S01")
 ER_HANDSHAKE: Final = (1043, "08S01")
 ER_PACKET_TOO_LARGE: Final = (1153, "08S01")
 ER_PACKETS_OUT_OF_ORDER: Final = (1156, "08S01")
-ER_BINLOG_READ: Final = (1236, "HY000")
+ER_TOO_MANY_CONNECTIONS: Final = (1040, "08004")
+ER_PREPARED: Final = (1295, "HY000")
+ER_MALFORMED_PACKET: Final = (1835, "HY000")
 ER_LIMIT: Final = (1226, "42000")
 ER_SECURE_TRANSPORT_REQUIRED: Final = (3159, "HY000")
+ER_SOURCE_FATAL: Final = (1236, "HY000")  # what ends a dump; replicas stop at it
 
 # Of statements.
 ER_OUT_OF_MEMORY: Final = (1041, "HY000")

@@ -61,9 +61,11 @@ def heartbeat(name: str, position: int, server_id: int) -> bytes:
 
 
 def without_checksum(raw: bytes) -> bytes:
-    """Return an event for a peer that has asked for none; FORMAT_DESCRIPTION says so in its last byte."""
+    """Return an event for a peer that has asked for none. FORMAT_DESCRIPTION says so, and keeps its own: readers find
+    what it says from its end.
+    """
     (timestamp_s, kind, server_id, size, position, flags), body = _parts(raw)
     if kind == b.FORMAT_DESCRIPTION_EVENT:
-        body = body[:-1] + bytes((b.CHECKSUM_NONE,))
+        return _sealed((timestamp_s, kind, server_id, size, position, flags), body[:-1] + bytes((b.CHECKSUM_NONE,)))
     head = _HEADER.pack(timestamp_s, kind, server_id, size - b.CHECKSUM_BYTES, position, flags)
     return head + body

@@ -40,8 +40,8 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "number-of-a-torn-transaction-counted",
         "tidemark.replication.binlog.recovery",
-        "                last = begun or last",
-        "            last = begun or last",
+        "                begun = walked.event",
+        "                begun = last = walked.event",
         "binlog-power",
     ),
     Defect(
