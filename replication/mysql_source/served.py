@@ -15,8 +15,6 @@ from tidemark.engine.access.batch_operations import decode_entries
 from tidemark.engine.base.words_layout import WORD_BYTES
 from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.schema.names import is_system_table
-from tidemark.replication.binlog.events import UPDATE
-from tidemark.replication.binlog.images import Present
 from tidemark.replication.binlog.index import read_index
 from tidemark.replication.injector.mark import FOLDER
 from tidemark.replication.mysql_source.gtids import Gtids, executed_of
@@ -100,9 +98,8 @@ class Served:
 
     def row_image_is_full(self) -> bool:
         """Whether updates of all tables that are logged come as updates, with all columns before and after."""
-        rules = [self._binlog.rules.rule_of(definition).rule for definition in self.definitions().values()]
-        wanted = (UPDATE, Present.FULL, Present.FULL)
-        return all((rule.update_kind, rule.update_before, rule.update_after) == wanted for rule in rules if rule)
+        rules = self._binlog.rules
+        return all(rules.rule_of(definition).is_whole for definition in self.definitions().values())
 
     # --- tables and rows --------------------------------------------------------------------------
     def definitions(self, snapshot: ServedSnapshot | None = None) -> dict[str, TableDefinition]:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+import tidemark as tm
 from tests.replication.mysql_statements import CLIENTS, REFUSED, Client
 from tests.replication.site import WHOLE, open_site
 from tests.replication.support import EXTREMES, every_type, extreme_rows
@@ -575,3 +577,42 @@ def test_variables_follow_the_options_of_the_store() -> None:
         ("sync_binlog", "7"),
     ]
     db.close()
+
+
+# --- a real client ---------------------------------------------------------------------------------
+@BOTH
+def test_real_client_asks_and_reads_rows(flavor: Flavor, tmp_path: Path) -> None:
+    pymysql = pytest.importorskip("pymysql")
+    user = tm.MysqlUser("repl", SECRET, may_read=True)
+    with (
+        tm.open(tmp_path / "shop", server_id=5, log_bin="binlog", log_gtids=True, **WHOLE) as db,
+        tm.serve_mysql(db, "127.0.0.1:0", [user], flavor.name) as serving,
+    ):
+        table = db.create_table("d.every", every_type(name="d.every").columns, "id")
+        table.insert_many([list(row) for row in extreme_rows()])
+        few = db.create_table("d.many", COLUMNS, "id")
+        few.insert_many({"id": range(20_000), "text": ["x"] * 20_000})
+        client = pymysql.connect(host="127.0.0.1", port=serving.address[1], user="repl", password=SECRET.decode())
+        with client, client.cursor() as cursor:
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            cursor.execute("SHOW MASTER STATUS")
+            file, position = cursor.fetchone()[:2]
+            assert (file, position) == tuple(serving.served.end())
+            few.insert((-1, "later"))
+            cursor.execute("SELECT text, id FROM d.many")
+            assert sorted(cursor.fetchall()) == sorted(("x", number) for number in range(20_000))
+            cursor.execute("SELECT * FROM d.every")
+            kinds = list(EXTREMES)
+            for key, *values in cursor.fetchall():
+                wanted = next(row[1:] for row in extreme_rows() if row[0] == key)
+                for kind, value, found in zip(kinds, wanted, values, strict=True):
+                    if isinstance(kind, (t.Integer, t.Boolean, t.Decimal, t.VarChar, t.CalendarDate, t.LongBinary)):
+                        assert found == value and (value is None or isinstance(found, kind.python | int)), kind
+            cursor.execute("COMMIT")
+            assert cursor.execute("SELECT id FROM d.many") == 20_001
+            with pytest.raises(pymysql.err.OperationalError, match="1193"):
+                cursor.execute("SELECT @@nothing")
+            cursor.execute("SHOW WARNINGS")
+            assert cursor.fetchall() == (("Error", 1193, "Unknown system variable 'nothing'"),)
+            cursor.execute("SELECT @@server_id")
+            assert cursor.fetchone() == (5,)
