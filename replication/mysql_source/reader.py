@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 TOKENS_MAX = 20_000
 DEPTH_MAX = 40
-PATTERN_CHARACTERS_MAX = 1_024  # of LIKE, which is compared with each name
+PATTERN_CHARACTERS_MAX = 256  # of LIKE, which is compared with each name
 DIGITS_MAX = 65  # of a number, as in DECIMAL
 _FIRST_WORDS = 4
 _NEAR_CHARACTERS = 60
