@@ -225,9 +225,11 @@ def _ordered(reader: StatementReader, places: dict[str, int]) -> tuple[int, bool
     return places[name], reader.has_one("ASC", "DESC") == "DESC"
 
 
-def _sort_key(place: int, row: Sequence[Value]) -> tuple[bool, int, str]:
+def _sort_key(place: int, row: Sequence[Value]) -> tuple[bool, int, str, str]:
+    """NULL comes first, and texts without their case."""
     value = row[place]
-    return value is not None, value if isinstance(value, int) else 0, "" if isinstance(value, int) else str(value)
+    number, text = (value, "") if isinstance(value, int) else (0, str(value))
+    return value is not None, number, text.casefold(), text
 
 
 # --- SET ------------------------------------------------------------------------------------------
