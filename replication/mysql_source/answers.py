@@ -8,9 +8,11 @@ the snapshot while there is one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from tidemark.engine.access.scan_batch import ALL_ROWS
 from tidemark.engine.base.errors import Error, Unsupported
 from tidemark.replication.mysql_source import catalog_answers as catalog
 from tidemark.replication.mysql_source import protocol_layout as p
@@ -18,7 +20,7 @@ from tidemark.replication.mysql_source.catalog_answers import Listing
 from tidemark.replication.mysql_source.flavors import MARIADB
 from tidemark.replication.mysql_source.packets import Refused
 from tidemark.replication.mysql_source.reader import SCOPES, StatementReader, refusal_of
-from tidemark.replication.mysql_source.row_texts import field_type
+from tidemark.replication.mysql_source.row_texts import INTEGER, TEXT, field_type
 from tidemark.replication.mysql_source.session import (
     INFORMATION_SCHEMA,
     LOCK,
@@ -28,8 +30,15 @@ from tidemark.replication.mysql_source.session import (
     Shown,
     Warned,
     shown,
+    size_of,
+    type_of,
 )
-from tidemark.replication.mysql_source.variables import all_variables, reset_variable, set_variable, variable_value
+from tidemark.replication.mysql_source.variables import (
+    STATEMENT_BYTES_MAX,
+    all_variables,
+    reset_variable,
+    set_variable,
+)
 from tidemark.replication.sql.tokens import NAME, STRING, WORD
 
 if TYPE_CHECKING:
@@ -88,9 +97,13 @@ def _select(reader: StatementReader) -> Shown:
         return _select_from(reader)
     names: list[str] = []
     values: list[Value] = []
+    size = 0
     while True:
         start = reader.at
         values.append(reader.value())
+        size += size_of(values[-1])
+        if size > STATEMENT_BYTES_MAX:
+            raise Refused(p.ER_OUT_OF_MEMORY, f"A row of values takes at most {STATEMENT_BYTES_MAX} bytes")
         source = reader.source(start)
         alias = _alias(reader)
         names.append(source if alias is None else alias)
@@ -99,7 +112,7 @@ def _select(reader: StatementReader) -> Shown:
     reader.has("FROM", "DUAL")
     limit = _limit(reader)
     reader.must_end()
-    return shown(names, [values] if limit != 0 else _NO_ROWS)
+    return shown(names, [values] if limit != 0 else _NO_ROWS, [type_of(each) for each in values])
 
 
 def _has_table(reader: StatementReader) -> bool:
@@ -127,24 +140,28 @@ def _limit(reader: StatementReader) -> int | None:
     count = reader.value()
     if not isinstance(count, int) or count < 0:
         raise reader.wrong()
-    return count
+    return min(count, ALL_ROWS)
 
 
 def _select_from(reader: StatementReader) -> Shown:
-    chosen: list[tuple[str, str | None]] = []
+    asked: list[tuple[list[str], str | None]] = []
     while True:
         if reader.has("*"):
-            chosen.append(("*", None))
+            asked.append((["*"], None))
         else:
-            name = reader.qualified()[-1]
-            chosen.append((name, _alias(reader)))
+            asked.append((reader.qualified(), _alias(reader)))
         if not reader.has(","):
             break
     reader.must("FROM")
     names = reader.qualified()
-    _alias(reader)
+    other = _alias(reader)
     session = reader.connection
     database = session.named_database(names[-2] if len(names) > 1 else None)
+    qualifiers = [names[-1:], [database, names[-1]]] if other is None else [[other]]
+    for column, _ in asked:
+        if column[:-1] and column[:-1] not in qualifiers:
+            raise Refused(p.ER_UNKNOWN_COLUMN, f"Unknown column '{'.'.join(column)}' in 'field list'")
+    chosen = [(column[-1], alias) for column, alias in asked]
     if database == INFORMATION_SCHEMA:
         return _from_schema(reader, names[-1], chosen)
     if not session.user.may_read:
@@ -170,18 +187,19 @@ def _select_from(reader: StatementReader) -> Shown:
     limit = _limit(reader)
     reader.must_end()
     types = [field_type(known[name], name in definition.primary_key) for name in columns]
-    rows = session.served.rows(definition.name, columns, session.snapshot, limit)
-    return Shown(labels, types, rows if limit is None else islice(rows, limit))
+    return Shown(labels, types, session.served.rows(definition.name, columns, session.snapshot, limit))
 
 
 def _from_schema(reader: StatementReader, table: str, chosen: list[tuple[str, str | None]]) -> Shown:
     session = reader.connection
     listing = catalog.schema_table(session, table).filtered(reader)
     places = {name: place for place, name in enumerate(listing.names)}
-    rows = [list(row) for row in listing.rows]
+    rows = listing.rows
     if reader.has("ORDER", "BY"):
-        for place, is_descending in reversed(reader.listed(lambda: _ordered(reader, places))):
-            rows.sort(key=lambda row: _sort_key(row[place]), reverse=is_descending)
+        orders = reader.listed(lambda: _ordered(reader, places))
+        rows = list(rows)
+        for place, is_descending in reversed(orders):
+            rows.sort(key=partial(_sort_key, place), reverse=is_descending)
     limit = _limit(reader)
     reader.must_end()
     labels: list[str] = []
@@ -195,7 +213,9 @@ def _from_schema(reader: StatementReader, table: str, chosen: list[tuple[str, st
             raise Refused(p.ER_UNKNOWN_COLUMN, f"Unknown column '{name}' in 'field list'")
         labels.append(alias or (name if session.flavor is MARIADB else name.upper()))
         columns.append(places[name.upper()])
-    return shown(labels, [[row[place] for place in columns] for row in rows[:limit]])
+    types = listing.types()
+    found = ([row[place] for place in columns] for row in islice(rows, limit))
+    return shown(labels, found, [types[place] for place in columns])
 
 
 def _ordered(reader: StatementReader, places: dict[str, int]) -> tuple[int, bool]:
@@ -205,8 +225,11 @@ def _ordered(reader: StatementReader, places: dict[str, int]) -> tuple[int, bool
     return places[name], reader.has_one("ASC", "DESC") == "DESC"
 
 
-def _sort_key(value: Value) -> tuple[bool, int, str]:
-    return value is not None, value if isinstance(value, int) else 0, "" if isinstance(value, int) else str(value)
+def _sort_key(place: int, row: Sequence[Value]) -> tuple[bool, int, str, str]:
+    """NULL comes first, and texts without their case."""
+    value = row[place]
+    number, text = (value, "") if isinstance(value, int) else (0, str(value))
+    return value is not None, number, text.casefold(), text
 
 
 # --- SET ------------------------------------------------------------------------------------------
@@ -233,7 +256,7 @@ def _assignment(reader: StatementReader) -> None:
         name = reader.user_variable()
         reader.has(":")
         reader.must("=")
-        session.variables["@" + name] = reader.value()
+        session.set("@" + name, reader.value())
         return
     if reader.has("@", "@"):
         scope = reader.has_one(*SCOPES, "PERSIST", "PERSIST_ONLY")
@@ -375,27 +398,28 @@ def _statuses(reader: StatementReader) -> Shown:
     version, cipher = session.tls
     rows: list[tuple[str, str]] = [("Ssl_cipher", cipher), ("Ssl_version", version)]
     if session.flavor is MARIADB:
-        file, position = ("", "") if session.snapshot is None else map(str, session.end())
+        file, position = ("", "") if session.snapshot is None else map(str, session.end_and_executed()[0])
         rows[:0] = [("Binlog_snapshot_file", file), ("Binlog_snapshot_position", position)]
     return Listing(["Variable_name", "Value"], rows).filtered(reader).shown()
 
 
 def _binlog_end(reader: StatementReader) -> Shown:
     session = reader.connection
-    file, position = session.end()
+    (file, position), executed = session.end_and_executed()
     names = ["File", "Position", "Binlog_Do_DB", "Binlog_Ignore_DB"]
     row: list[Value] = [file, position, "", ""]
     if session.flavor is not MARIADB:
         names.append("Executed_Gtid_Set")
-        row.append(variable_value(session, "gtid_executed"))
-    return shown(names, [row])
+        row.append(str(executed or ""))
+    return shown(names, [row], [INTEGER if name == "Position" else TEXT for name in names])
 
 
 def _binlog_files(reader: StatementReader) -> Shown:
     session = reader.connection
+    files = session.served.files()
     if session.flavor is MARIADB:
-        return shown(["Log_name", "File_size"], session.served.files())
-    return shown(["Log_name", "File_size", "Encrypted"], [(*each, "No") for each in session.served.files()])
+        return shown(["Log_name", "File_size"], files, [TEXT, INTEGER])
+    return shown(["Log_name", "File_size", "Encrypted"], [(*each, "No") for each in files], [TEXT, INTEGER, TEXT])
 
 
 def _databases(reader: StatementReader) -> Shown:
@@ -467,7 +491,7 @@ def _grants(reader: StatementReader) -> Shown:
 
 
 def _warnings(reader: StatementReader) -> Shown:
-    return shown(["Level", "Code", "Message"], list(reader.connection.warnings))
+    return shown(["Level", "Code", "Message"], list(reader.connection.warnings), [TEXT, INTEGER, TEXT])
 
 
 _REPLICA_COLUMNS: Final = (

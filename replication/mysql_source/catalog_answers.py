@@ -15,6 +15,7 @@ from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.mysql_source import protocol_layout as p
 from tidemark.replication.mysql_source.flavors import MARIADB
 from tidemark.replication.mysql_source.packets import Refused
+from tidemark.replication.mysql_source.row_texts import INTEGER, TEXT, FieldType
 from tidemark.replication.mysql_source.session import INFORMATION_SCHEMA, Shown, shown
 from tidemark.replication.mysql_source.variables import COLLATION
 from tidemark.replication.sql import emit
@@ -37,6 +38,12 @@ _EXACT: Final = frozenset(
     "TABLE_SCHEMA TABLE_NAME SCHEMA_NAME COLUMN_NAME CONSTRAINT_SCHEMA CONSTRAINT_NAME INDEX_SCHEMA INDEX_NAME"
     " REFERENCED_TABLE_SCHEMA REFERENCED_TABLE_NAME DATABASE NAME FIELD KEY_NAME".split()
 )
+_NUMBERS: Final = frozenset(
+    "ORDINAL_POSITION CHARACTER_MAXIMUM_LENGTH CHARACTER_OCTET_LENGTH NUMERIC_PRECISION NUMERIC_SCALE"
+    " DATETIME_PRECISION NON_UNIQUE SEQ_IN_INDEX CARDINALITY SUB_PART POSITION_IN_UNIQUE_CONSTRAINT VERSION ROWS"
+    " TABLE_ROWS AVG_ROW_LENGTH DATA_LENGTH MAX_DATA_LENGTH INDEX_LENGTH DATA_FREE AUTO_INCREMENT CHECKSUM ID"
+    " SORTLEN".split()
+)
 _TABLES_IN = "Tables_in_"
 
 
@@ -55,18 +62,18 @@ class Listing(NamedTuple):
         """
         places = {name.upper(): place for place, name in enumerate(self.names)}
         exact = _EXACT | {self.names[0].upper()} if self.is_exact else _EXACT
-        rows = [list(row) for row in self.rows]
         if reader.has("WHERE"):
-            chosen = reader.condition(places, exact)
-            rows = [row for row in rows if chosen(row)]
-        elif reader.next.word == "LIKE":
+            return self._replace(rows=filter(reader.condition(places, exact), self.rows))
+        if reader.next.word == "LIKE":
             name = self.names[of_like].upper()
-            chosen = reader.pattern(places[name], name in exact)
-            rows = [row for row in rows if chosen(row)]
-        return self._replace(rows=rows)
+            return self._replace(rows=filter(reader.pattern(places[name], name in exact), self.rows))
+        return self
+
+    def types(self) -> list[FieldType]:
+        return [INTEGER if name.upper() in _NUMBERS else TEXT for name in self.names]
 
     def shown(self) -> Shown:
-        return shown(self.names, self.rows)
+        return shown(self.names, self.rows, self.types())
 
 
 def table_named(session: Session, names: Sequence[str]) -> TableDefinition:

@@ -31,6 +31,7 @@ from tidemark.replication.mysql_source.packets import (
     packets,
     row,
 )
+from tidemark.replication.mysql_source.served import StoredRows
 from tidemark.replication.mysql_source.session import Session, Shown
 
 if TYPE_CHECKING:
@@ -46,6 +47,10 @@ _MALFORMED = (p.ER_MALFORMED_PACKET, "Malformed communication packet.")
 _NO_CHECKSUM: Final = (
     "Slave can not handle replication events with the checksum that master is configured to log; the first event '{}'"
 )
+
+
+class _Packets(bytes):
+    """Messages that are packets already."""
 
 
 class Conversation:
@@ -99,7 +104,7 @@ class Conversation:
     # --- a dump -----------------------------------------------------------------------------------
     def event(self, message: bytes) -> bytes:
         """Take a message; return the bytes to send now, empty while more fits into a piece."""
-        self._held.append(self._packets(message))
+        self._held.append(message if isinstance(message, _Packets) else self._packets(message))
         self._held_bytes += len(self._held[-1])
         return self.rest() if self._held_bytes >= PIECE_BYTES else b""
 
@@ -191,8 +196,13 @@ class Conversation:
         yield length_of(len(found.names))
         yield from found.definitions()
         yield end()
-        for values in found.rows:
-            yield row(values)
+        if isinstance(found.rows, StoredRows):
+            for piece, sequence in found.rows.packets(self._sequence):
+                self._sequence = sequence
+                yield _Packets(piece)
+        else:
+            for values in found.rows:
+                yield row(values)
         yield end()
 
     # --- dumps ------------------------------------------------------------------------------------

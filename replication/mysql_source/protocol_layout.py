@@ -55,6 +55,7 @@ ER_SECURE_TRANSPORT_REQUIRED: Final = (3159, "HY000")
 ER_SOURCE_FATAL: Final = (1236, "HY000")  # what ends a dump; replicas stop at it
 
 # Of statements.
+ER_OUT_OF_MEMORY: Final = (1041, "HY000")
 ER_NO_DATABASE: Final = (1046, "3D000")
 ER_UNKNOWN_DATABASE: Final = (1049, "42000")
 ER_UNKNOWN_COLUMN: Final = (1054, "42S22")

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import islice
+from math import isfinite
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemark.engine.base.errors import Unsupported, ValueOutOfRange
@@ -19,8 +20,13 @@ from tidemark.replication.mysql_source import protocol_layout as p
 from tidemark.replication.mysql_source.flavors import MARIADB
 from tidemark.replication.mysql_source.gtid_sets import GtidSet
 from tidemark.replication.mysql_source.packets import Refused
-from tidemark.replication.mysql_source.session import plain_text
-from tidemark.replication.mysql_source.variables import offset_of, sql_mode_of, variable_value
+from tidemark.replication.mysql_source.session import plain_text, size_of
+from tidemark.replication.mysql_source.variables import (
+    STATEMENT_BYTES_MAX,
+    offset_of,
+    sql_mode_of,
+    variable_value,
+)
 from tidemark.replication.settings.match import matches
 from tidemark.replication.sql.session import Session as SqlSession
 from tidemark.replication.sql.tokens import END, NULL, NUMBER, STRING, WORD, Token, TokenReader, tokens
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
 
 TOKENS_MAX = 20_000
 DEPTH_MAX = 40
-PATTERN_CHARACTERS_MAX = 1_024  # of LIKE, which is compared with each name
+PATTERN_CHARACTERS_MAX = 256  # of LIKE, which is compared with each name
 DIGITS_MAX = 65  # of a number, as in DECIMAL
 _FIRST_WORDS = 4
 _NEAR_CHARACTERS = 60
@@ -102,7 +108,11 @@ class StatementReader(TokenReader):
                 raise self.wrong()
             if literal.text.lstrip("-").isdigit():
                 return int(literal.text)
-            return float(literal.text) if "e" in literal.text.lower() else Decimal(literal.text)
+            if "e" not in literal.text.lower():
+                return Decimal(literal.text)
+            if isfinite(float(literal.text)):
+                return float(literal.text)
+            raise self.wrong()
         if literal.kind == STRING:
             return literal.text
         raise self.wrong()
@@ -288,7 +298,10 @@ def _gtid_pos(session: Session, name: Value, position: Value) -> Value:
 
 
 def _concatenated(session: Session, *values: Value) -> Value:
-    return None if None in values else "".join(map(_plain, values))
+    """Return texts as one; NULL if it would be longer than a statement, as at a server."""
+    if None in values or sum(map(size_of, values)) > STATEMENT_BYTES_MAX:
+        return None
+    return "".join(map(_plain, values))
 
 
 _MANY = 16

@@ -6,15 +6,21 @@ does not have, are the words that both Java and Python read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
+
 from tidemark.engine import types as t
+from tidemark.engine.base.column_buffers import build_variable, variable
+from tidemark.engine.rows.row_format import Words
 from tidemark.engine.types import ColumnType
+from tidemark.engine.types.base import Octets
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.types import FRACTION_DIGITS, outgoing
 from tidemark.replication.mysql_source import protocol_layout as p
+from tidemark.replication.mysql_source.packets import HEADER_BYTES, packets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -166,16 +172,61 @@ _TEXTS: Final[dict[type[ColumnType], Callable[[Any, Any], Any]]] = {
 }
 
 
-def texts_of(
-    definition: TableDefinition, batch: pa.RecordBatch, columns: Sequence[str]
-) -> Iterator[tuple[bytes | None, ...]]:
-    """Return the rows of a batch as texts, with these columns, which may be repeated."""
+def texts_of(definition: TableDefinition, batch: pa.RecordBatch, columns: Sequence[str]) -> list[pa.Array]:
+    """Return columns of a batch as texts, as arrays of large_binary; a column may be named twice."""
     import pyarrow as pa
 
     kinds = {column.name: column.type for column in definition.columns}
-    found = {}
-    for name in dict.fromkeys(columns):
-        kind = kinds[name]
-        array = _TEXTS[type(kind)](kind, batch.column(name))
-        found[name] = array.cast(pa.large_binary()).to_pylist()
-    return zip(*(found[name] for name in columns), strict=True)
+    found = {name: _TEXTS[type(kinds[name])](kinds[name], batch.column(name)) for name in dict.fromkeys(columns)}
+    return [found[name].cast(pa.large_binary()) for name in columns]
+
+
+# --- packets --------------------------------------------------------------------------------------
+def _lengths(array: pa.Array) -> tuple[Words, Octets]:
+    """Return the length of each text before its bytes, as the protocol has it: ends of these pieces, and their bytes.
+    That of NULL is one byte of its own.
+    """
+    import pyarrow.compute as pc
+
+    sizes = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
+    firsts = np.select([sizes < p.NULL, sizes < 1 << 16, sizes < 1 << 24], [sizes, 0xFC, 0xFD], 0xFE)
+    firsts[array.is_null().to_numpy(zero_copy_only=False)] = p.NULL
+    following = np.select([firsts <= p.NULL, firsts == 0xFC, firsts == 0xFD], [0, 2, 3], 8)
+    ends = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(following + 1, out=ends[1:])
+    octets = np.zeros(int(ends[-1]), np.uint8)
+    octets[ends[:-1]] = firsts
+    for place in range(int(following.max(initial=0))):
+        longer = following > place
+        octets[ends[:-1][longer] + 1 + place] = sizes[longer] >> 8 * place & 0xFF
+    return ends, octets
+
+
+def row_packets(texts: Sequence[pa.Array], sequence: int) -> tuple[bytes, int]:
+    """Return the packets of some rows, of at least one column, and the sequence number of the next packet."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    count = len(texts[0])
+    pieces: list[pa.Array] = []
+    sizes = np.zeros(count, np.int64)
+    for array in texts:
+        ends, octets = _lengths(array)
+        values = pc.fill_null(array, b"")
+        pieces += [build_variable(pa.large_binary(), count, ends, octets, None, 0), values]
+        sizes += np.diff(ends) + pc.binary_length(values).to_numpy(zero_copy_only=False)
+    nothing = pa.scalar(b"", pa.large_binary())
+    if int(sizes.max(initial=0)) >= p.PACKET_BYTES_MAX:  # such a row takes several packets
+        found = []
+        for message in pc.binary_join_element_wise(*pieces, nothing).to_pylist():
+            found.append(packets(message, sequence))
+            sequence += len(message) // p.PACKET_BYTES_MAX + 1
+        return b"".join(found), sequence & 0xFF
+    heads = np.empty((count, HEADER_BYTES), np.uint8)
+    for place in range(HEADER_BYTES - 1):
+        heads[:, place] = sizes >> 8 * place & 0xFF
+    heads[:, -1] = np.arange(sequence, sequence + count) & 0xFF
+    ends = np.arange(count + 1, dtype=np.int64) * HEADER_BYTES
+    head = build_variable(pa.large_binary(), count, ends, heads.reshape(-1), None, 0)
+    data, ends = variable(pc.binary_join_element_wise(head, *pieces, nothing))
+    return data[ends[0] : ends[-1]].tobytes(), sequence + count & 0xFF

@@ -10,22 +10,30 @@ import uuid
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidemark.engine.access import batch_operations, snapshot_reads
+from tidemark.engine.access import snapshot_reads
+from tidemark.engine.access.batch_operations import decode_entries
+from tidemark.engine.base.words_layout import WORD_BYTES
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.schema.names import is_system_table
-from tidemark.replication.binlog.events import UPDATE
-from tidemark.replication.binlog.images import Present
 from tidemark.replication.binlog.index import read_index
 from tidemark.replication.injector.mark import FOLDER
-from tidemark.replication.mysql_source.gtids import Gtids
-from tidemark.replication.mysql_source.row_texts import texts_of
+from tidemark.replication.mysql_source.gtids import Gtids, executed_of
+from tidemark.replication.mysql_source.row_texts import row_packets, texts_of
 from tidemark.replication.mysql_source.snapshot import ServedSnapshot, ServedSnapshots
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
+    from tidemark.engine.txn.views import View
     from tidemark.replication.binlog.position import Position
     from tidemark.replication.channel.endpoint import Endpoint
     from tidemark.replication.injector.attached import AttachedBinlog
+    from tidemark.replication.mysql_source.gtid_sets import GtidSet
+
+PIECE_BYTES = 64 << 10
 
 
 class Served:
@@ -72,8 +80,13 @@ class Served:
     # --- the binlog -------------------------------------------------------------------------------
     def end(self) -> Position:
         """Return the file and the position up to which the binlog may be served now. Raises: PeerError, StoreFailed."""
+        return self.end_and_executed()[0]
+
+    def end_and_executed(self) -> tuple[Position, GtidSet | None]:
+        """Return the end and the GTIDs of all transactions before it, None without `log_gtids`. Raises: as `end`."""
         self._binlog.check_servable()
-        return self._binlog.durable_end()
+        end, number, history = self._binlog.writer.served()
+        return end, None if history is None else executed_of(number, history)
 
     def files(self) -> list[tuple[str, int]]:
         """Return the files, oldest first, each with the number of bytes that may be served. Raises: as `end`."""
@@ -85,9 +98,8 @@ class Served:
 
     def row_image_is_full(self) -> bool:
         """Whether updates of all tables that are logged come as updates, with all columns before and after."""
-        rules = [self._binlog.rules.rule_of(definition).rule for definition in self.definitions().values()]
-        wanted = (UPDATE, Present.FULL, Present.FULL)
-        return all((rule.update_kind, rule.update_before, rule.update_after) == wanted for rule in rules if rule)
+        rules = self._binlog.rules
+        return all(rules.rule_of(definition).is_whole for definition in self.definitions().values())
 
     # --- tables and rows --------------------------------------------------------------------------
     def definitions(self, snapshot: ServedSnapshot | None = None) -> dict[str, TableDefinition]:
@@ -102,21 +114,57 @@ class Served:
 
     def rows(
         self, name: str, columns: Sequence[str], snapshot: ServedSnapshot | None, limit: int | None = None
-    ) -> Iterator[Sequence[bytes | None]]:
-        """Yield the rows of a table as texts of the protocol: as in the snapshot; without one, as committed when the
-        first row is asked for. Raises: NoSuchTable, SnapshotTooOld, and others as scans.
+    ) -> StoredRows:
+        """Return the rows of a table as texts of the protocol: as in the snapshot; without one, as committed when the
+        first row is asked for.
         """
-        if snapshot is None:
-            table = self._store.tables.named(name)
-            batches = batch_operations.scan(table, None, limit, columns)
+        return StoredRows(self._store, name, columns, snapshot, limit)
+
+
+class StoredRows:
+    """Rows of a table, read while they are taken: by `packets`, or one by one. Both raise NoSuchTable, SnapshotTooOld,
+    Refused for a snapshot that is over, and others as scans.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        columns: Sequence[str],
+        snapshot: ServedSnapshot | None,
+        limit: int | None,
+    ) -> None:
+        self._store = store
+        self._name = name
+        self._columns = columns
+        self._snapshot = snapshot
+        self._limit = limit
+
+    def packets(self, sequence: int) -> Iterator[tuple[bytes, int]]:
+        """Yield the packets of some rows, of about PIECE_BYTES or one row, and the sequence number after them."""
+        for texts in self._texts():
+            piece, sequence = row_packets(texts, sequence)
+            yield piece, sequence
+
+    def __iter__(self) -> Iterator[tuple[bytes | None, ...]]:
+        for texts in self._texts():
+            yield from zip(*(each.to_pylist() for each in texts), strict=True)
+
+    def _texts(self) -> Iterator[list[pa.Array]]:
+        if self._snapshot is None:
+            table = self._store.tables.named(self._name)
+            table.check()
+            with table.view_for(None) as view:
+                yield from self._read(view, table)
         else:
-            snapshot.check()
-            table = snapshot.rows.table_of(name)
-            batches = snapshot_reads.scan(snapshot.rows, table, columns, limit, table.numbers_of(None))
-        for batch in batches:
-            if snapshot is not None:
-                snapshot.check()
-            found = batch_operations.decode_entries(
-                table.format, batch.entries, batch.offsets, batch.count, list(dict.fromkeys(columns))
-            )
-            yield from texts_of(table.definition, found, columns)
+            self._snapshot.check()
+            yield from self._read(self._snapshot.rows, self._snapshot.rows.table_of(self._name))
+
+    def _read(self, view: View, table: Table) -> Iterator[list[pa.Array]]:
+        columns = list(dict.fromkeys(self._columns))
+        rows_max = max(1, PIECE_BYTES // WORD_BYTES // (ENTRY_WORDS + table.format.fixed_words))
+        for batch in snapshot_reads.scan(view, table, columns, self._limit, table.numbers_of(None), rows_max=rows_max):
+            if self._snapshot is not None:
+                self._snapshot.check()
+            found = decode_entries(table.format, batch.entries, batch.offsets, batch.count, columns)
+            yield texts_of(table.definition, found, self._columns)

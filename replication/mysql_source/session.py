@@ -11,12 +11,17 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tidemark.engine.schema.names import DEFAULT_DATABASE
 from tidemark.replication.mysql_source import row_texts as f
 from tidemark.replication.mysql_source.packets import Refused, length_of
-from tidemark.replication.mysql_source.protocol_layout import ER_NO_DATABASE, ER_UNKNOWN_DATABASE
+from tidemark.replication.mysql_source.protocol_layout import (
+    ER_NO_DATABASE,
+    ER_OUT_OF_MEMORY,
+    ER_UNKNOWN_DATABASE,
+)
 from tidemark.replication.mysql_source.row_texts import FieldType
 
 if TYPE_CHECKING:
     from tidemark.replication.binlog.position import Position
     from tidemark.replication.mysql_source.flavors import Flavor
+    from tidemark.replication.mysql_source.gtid_sets import GtidSet
     from tidemark.replication.mysql_source.served import Served
     from tidemark.replication.mysql_source.snapshot import ServedSnapshot
     from tidemark.replication.mysql_source.users import MysqlUser
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
 Value = str | bytes | int | float | Decimal | datetime | timedelta | None
 
 INFORMATION_SCHEMA: Final = "information_schema"
+VARIABLES_BYTES_MAX = 1 << 20
 LOCK, TRANSACTION = "lock", "transaction"  # what holds a snapshot
 _FIXED_FIELDS_BYTES = 12  # of a column's packet, after its names
 
@@ -132,12 +138,22 @@ class Session:
         self.release(LOCK, TRANSACTION)
 
     # --- the binlog ---------------------------------------------------------------------------------
-    def end(self) -> Position:
-        """Return the end of the binlog: of the snapshot while there is one. Raises: Refused, PeerError, StoreFailed."""
+    def end_and_executed(self) -> tuple[Position, GtidSet | None]:
+        """Return the end of the binlog, of the snapshot while there is one, and the GTIDs before it. Raises: Refused,
+        PeerError, StoreFailed.
+        """
         if self.snapshot is None:
-            return self.served.end()
+            return self.served.end_and_executed()
         self.snapshot.check()
-        return self.snapshot.place
+        return self.snapshot.place, self.snapshot.executed
+
+    # --- variables --------------------------------------------------------------------------------
+    def set(self, name: str, value: Value) -> None:
+        """Keep the value of a variable. Raises: Refused if all of them take too much memory."""
+        self.variables[name] = value
+        taken = sum(len(name) + size_of(each) for name, each in self.variables.items())
+        if taken > VARIABLES_BYTES_MAX:
+            raise Refused(ER_OUT_OF_MEMORY, f"The variables of a session take at most {VARIABLES_BYTES_MAX} bytes")
 
     # --- time -------------------------------------------------------------------------------------
     def now(self) -> datetime:
@@ -146,12 +162,13 @@ class Session:
 
 
 def shown(names: Sequence[str], rows: Iterable[Sequence[Value]], types: Sequence[FieldType] = ()) -> Shown:
-    """Return an answer of few rows; without `types`, those of the first values that are not NULL."""
-    listed = [list(row) for row in rows]
-    if not types:
-        columns = [[row[place] for row in listed] for place in range(len(names))]
-        types = [type_of(next((each for each in column if each is not None), None)) for column in columns]
-    return Shown(names, types, [[text_of(each) for each in row] for row in listed])
+    """Return an answer of rows that are made as they are read; without `types`, all columns are text."""
+    return Shown(names, types or [f.TEXT] * len(names), ([text_of(each) for each in row] for row in rows))
+
+
+def size_of(value: Value) -> int:
+    """Return about how many bytes a value takes."""
+    return len(value) if isinstance(value, (str, bytes)) else 16
 
 
 def type_of(value: Value) -> FieldType:

@@ -153,9 +153,7 @@ def _mode_of_gtids(session: Session) -> Value:
 
 
 def _executed(session: Session) -> Value:
-    if session.snapshot is not None:
-        return str(session.snapshot.executed or "")
-    return "" if session.served.gtids is None else str(session.served.gtids.executed())
+    return str(session.end_and_executed()[1] or "")
 
 
 def _purged(session: Session) -> Value:
@@ -164,7 +162,7 @@ def _purged(session: Session) -> Value:
 
 def _domain_position(session: Session) -> Value:
     gtids = session.served.gtids
-    place = None if session.snapshot is None else session.snapshot.place
+    place = None if session.snapshot is None else session.end_and_executed()[0]
     return "" if gtids is None else gtids.domain_position(place)
 
 
@@ -272,7 +270,7 @@ def set_variable(session: Session, name: str, value: Value) -> None:
     known, variable = _known(session, name)
     if variable.taken is None:
         raise Refused(p.ER_READ_ONLY_VARIABLE, f"Variable '{known}' is a read only variable")
-    session.variables[known] = variable.taken(known, value)
+    session.set(known, variable.taken(known, value))
 
 
 def reset_variable(session: Session, name: str) -> None:

@@ -5,21 +5,26 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
+import tidemark as tm
 from tests.replication.mysql_statements import CLIENTS, REFUSED, Client
 from tests.replication.site import WHOLE, open_site
 from tests.replication.support import EXTREMES, every_type, extreme_rows
 from tidemark.database import Database
 from tidemark.engine import types as t
 from tidemark.engine.schema.column import Column
+from tidemark.replication.mysql_source import protocol_layout as p
 from tidemark.replication.mysql_source.answers import Done, Session, Shown, answer
 from tidemark.replication.mysql_source.flavors import FLAVORS, MARIADB, MYSQL, Flavor
-from tidemark.replication.mysql_source.packets import Fields, Refused
+from tidemark.replication.mysql_source.packets import Fields, Refused, length_of, packets
 from tidemark.replication.mysql_source.reader import TOKENS_MAX
+from tidemark.replication.mysql_source.row_texts import row_packets
 from tidemark.replication.mysql_source.served import Served
 from tidemark.replication.mysql_source.users import MysqlUser
 
@@ -298,6 +303,8 @@ def test_what_is_not_there_is_an_error(site: Database) -> None:
         ("SELECT * FROM d.x", 1146),
         ("SELECT x FROM d.t", 1054),
         ("SELECT x FROM information_schema.tables", 1054),
+        ("SELECT u.id FROM d.t", 1054),
+        ("SELECT t.id FROM d.t u", 1054),
         ("SELECT * FROM information_schema.x", 1109),
         ("KILL 9", 1094),
     ]:
@@ -313,6 +320,7 @@ def test_rows_are_those_of_the_table(site: Database) -> None:
     found = rows(session, "SELECT SQL_NO_CACHE `text`, ID, text FROM `d`.`t` a")
     assert set(found) == {("one", "1", "one"), (None, "2", None)}
     assert len(rows(session, "SELECT id FROM t LIMIT 1")) == 1 and rows(session, "SELECT id FROM t LIMIT 0") == []
+    assert set(rows(session, "SELECT d.t.id, t.text FROM t")) == set(rows(session, "SELECT u.id, text FROM d.t AS u"))
     stranger = session_of(site, database="d", may_read=False)
     for statement, number in [
         ("SELECT * FROM t", 1142),
@@ -338,6 +346,51 @@ def test_values_of_all_types_are_the_texts_of_a_server() -> None:
             else:
                 assert text == expected(kind, value), (kind, value)
     db.close()
+
+
+def test_packets_of_rows_are_those_of_their_texts() -> None:
+    """Lengths of each form, NULL, repeated columns, several batches, and sequence numbers that begin again."""
+    db = open_site(data_memory="64 MiB", redo_log="64 MiB", transaction_memory="48 MiB")
+    table = db.create_table("d.t", [Column("id", t.Int64), Column("a", t.Text, nullable=True)], "id")
+    sizes = [0, 1, 250, 251, 255, 256, 65_535, 65_536, 70_000, *([5] * 5_000)]
+    for number, size in enumerate(sizes):
+        table.insert((number, "x" * size))
+    table.insert((-1, None))
+    found = answer(session_of(db), b"SELECT a, id, a FROM d.t").rows
+    texts, sequence, sent = list(found), 250, bytearray()
+    for piece, following in found.packets(sequence):
+        sent += piece
+        assert len(piece) < 300_000 and following == (sequence + count_of(piece)) & 0xFF
+        sequence = following
+    wanted = [packets(b"".join(map(text_in_packet, row)), 250 + place) for place, row in enumerate(texts)]
+    assert bytes(sent) == b"".join(wanted) and len(texts) == len(sizes) + 1
+    db.close()
+
+
+def count_of(data: bytes) -> int:
+    """Return the number of packets."""
+    at = count = 0
+    while at < len(data):
+        at, count = at + 4 + int.from_bytes(data[at : at + 3], "little"), count + 1
+    assert at == len(data)
+    return count
+
+
+def text_in_packet(text: bytes | None) -> bytes:
+    return b"\xfb" if text is None else length_of(len(text)) + text
+
+
+@pytest.mark.parametrize("size", [p.PACKET_BYTES_MAX - 5, p.PACKET_BYTES_MAX - 4, p.PACKET_BYTES_MAX + 10])
+def test_row_of_several_packets(size: int) -> None:
+    text = b"x" * size
+    found, sequence = row_packets([pa.array([b"1", text], pa.large_binary())], 7)
+    first, second = text_in_packet(b"1"), text_in_packet(text)
+    assert found == packets(first, 7) + packets(second, 8)
+    assert sequence == 9 + len(second) // p.PACKET_BYTES_MAX
+
+
+def test_no_rows_have_no_packets() -> None:
+    assert row_packets([pa.array([], pa.large_binary())], 7) == (b"", 7)
 
 
 def expected(kind: Any, value: Any) -> bytes | None:
@@ -446,6 +499,14 @@ def test_long_and_deep_statements_are_refused_without_much_memory(site: Database
             assert (code, size_of_message < 1_000) == (1235, True), statement[:30]
 
 
+def test_values_that_a_client_sets_are_bounded(site: Database) -> None:
+    session = session_of(site)
+    answer(session, b"SET @a='" + b"x" * 1_000_000 + b"'")
+    for statement in ("SET @b=@a", f"SELECT {','.join(['@a'] * 100)}"):
+        assert refused(session, statement).code[0] == 1041
+    assert list(session.variables) == ["@a"] and one(session, "SELECT CONCAT(@a, @a)") is None
+
+
 def test_random_statements_raise_nothing_but_refusals(site: Database) -> None:
     print("seed", SEED)
     r = random.Random(SEED)
@@ -516,3 +577,42 @@ def test_variables_follow_the_options_of_the_store() -> None:
         ("sync_binlog", "7"),
     ]
     db.close()
+
+
+# --- a real client ---------------------------------------------------------------------------------
+@BOTH
+def test_real_client_asks_and_reads_rows(flavor: Flavor, tmp_path: Path) -> None:
+    pymysql = pytest.importorskip("pymysql")
+    user = tm.MysqlUser("repl", SECRET, may_read=True)
+    with (
+        tm.open(tmp_path / "shop", server_id=5, log_bin="binlog", log_gtids=True, **WHOLE) as db,
+        tm.serve_mysql(db, "127.0.0.1:0", [user], flavor.name) as serving,
+    ):
+        table = db.create_table("d.every", every_type(name="d.every").columns, "id")
+        table.insert_many([list(row) for row in extreme_rows()])
+        few = db.create_table("d.many", COLUMNS, "id")
+        few.insert_many({"id": range(20_000), "text": ["x"] * 20_000})
+        client = pymysql.connect(host="127.0.0.1", port=serving.address[1], user="repl", password=SECRET.decode())
+        with client, client.cursor() as cursor:
+            cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
+            cursor.execute("SHOW MASTER STATUS")
+            file, position = cursor.fetchone()[:2]
+            assert (file, position) == tuple(serving.served.end())
+            few.insert((-1, "later"))
+            cursor.execute("SELECT text, id FROM d.many")
+            assert sorted(cursor.fetchall()) == sorted(("x", number) for number in range(20_000))
+            cursor.execute("SELECT * FROM d.every")
+            kinds = list(EXTREMES)
+            for key, *values in cursor.fetchall():
+                wanted = next(row[1:] for row in extreme_rows() if row[0] == key)
+                for kind, value, found in zip(kinds, wanted, values, strict=True):
+                    if isinstance(kind, (t.Integer, t.Boolean, t.Decimal, t.VarChar, t.CalendarDate, t.LongBinary)):
+                        assert found == value and (value is None or isinstance(found, kind.python | int)), kind
+            cursor.execute("COMMIT")
+            assert cursor.execute("SELECT id FROM d.many") == 20_001
+            with pytest.raises(pymysql.err.OperationalError, match="1193"):
+                cursor.execute("SELECT @@nothing")
+            cursor.execute("SHOW WARNINGS")
+            assert cursor.fetchall() == (("Error", 1193, "Unknown system variable 'nothing'"),)
+            cursor.execute("SELECT @@server_id")
+            assert cursor.fetchone() == (5,)
