@@ -200,12 +200,12 @@ class Reach:
         """See `Database.wait_received`."""
         self._wait(epoch, timeout_ms, at, RECEIVED)
 
-    def _known(self, server_id: int, station: str) -> int | None:
-        """Return the newest epoch known to be at a station of a site, None without a report. What is applied there was
-        received.
-        """
-        reports = (self.heard,) if station == APPLIED else (self.heard, self.received)
-        return max((each[server_id] for each in reports if server_id in each), default=None)
+    def _known(self, station: str) -> dict[int, int]:
+        """Return the newest epoch known to be at a station of each site, by server id. What is applied was received."""
+        known = dict(self.heard)
+        for server_id, epoch in self.received.items() if station == RECEIVED else ():
+            known[server_id] = max(epoch, known.get(server_id, epoch))
+        return known
 
     def _wait(self, epoch: int, timeout_ms: int, at: Sequence[int] | None, station: str) -> None:
         binlog = self._binlog
@@ -222,25 +222,24 @@ class Reach:
                     raise Rejected("no replica has connected since the store was opened; name server ids with at=")
                 # Read before `newest_epoch`: a handled epoch is either in the binlog or has nothing to log.
                 is_logged = binlog.has_through(epoch)
-                wanted = min(epoch, binlog.newest_epoch)
-                known = {each: self._known(each, station) for each in sites}
-                lacking = [each for each, found in known.items() if found is None or found < wanted]
+                wanted, known = min(epoch, binlog.newest_epoch), self._known(station)
+                lacking = [each for each in sites if known.get(each, -1) < wanted]
                 if is_logged and not lacking:
                     return
                 rest_s = deadline - self._clock.monotonic()
                 if rest_s <= 0:
-                    raise self._late(epoch, timeout_ms, lacking, station)
+                    raise late(station, epoch, timeout_ms, lacking, known)
                 self._changed.wait(min(rest_s, _LOOK_SECONDS))
 
-    def _late(self, epoch: int, timeout_ms: int, lacking: list[int], station: str) -> PeerTimeout:
-        sites = {*self.heard, *(self.received if station == RECEIVED else ())}
-        known = {each: found for each in sorted(sites) if (found := self._known(each, station)) is not None}
-        evidence: dict[str, Any] = {"epoch": epoch, "servers": lacking, station: known}
-        if not lacking:
-            text = f"epoch {epoch} is not closed, or not in the binlog, after {timeout_ms} ms; call sync()"
-            return PeerTimeout(text, **evidence)
-        told = "; ".join(
-            f"server {each} is at epoch {known[each]}" if each in known else f"server {each} has not connected"
-            for each in lacking
-        )
-        return PeerTimeout(f"epoch {epoch} was not {station} within {timeout_ms} ms: {told}", **evidence)
+
+def late(station: str, epoch: int, timeout_ms: int, lacking: list[int], known: dict[int, int]) -> PeerTimeout:
+    """Return the error of a wait for a station that sites have not reached in time. known: where the sites are."""
+    evidence: dict[str, Any] = {"epoch": epoch, "servers": lacking, station: known}
+    if not lacking:
+        text = f"epoch {epoch} is not closed, or not in the binlog, after {timeout_ms} ms; call sync()"
+        return PeerTimeout(text, **evidence)
+    found = "; ".join(
+        f"server {each} is at epoch {known[each]}" if each in known else f"server {each} has not connected"
+        for each in lacking
+    )
+    return PeerTimeout(f"epoch {epoch} was not {station} within {timeout_ms} ms: {found}", **evidence)

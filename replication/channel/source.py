@@ -125,6 +125,22 @@ class SourceBinlog:
         with self._peer_errors():
             return self._end()
 
+    def names(self) -> list[str]:
+        """Return the files that may leave the site, oldest first. Raises: PeerError if the binlog is unreadable."""
+        with self._peer_errors():
+            _, end = self._end()
+            index = self._index()
+            newest = index.number_of(end.file) or 0
+            return [name for name in index.names if (index.number_of(name) or 0) <= newest]
+
+    def size(self, name: str) -> int:
+        """Return the number of bytes of a file that may leave the site. Raises: PositionLost if it was purged,
+        PeerError.
+        """
+        with self._peer_errors():
+            _, end = self._end()
+            return end.position if name == end.file else self.files.size(self._file(name))
+
     # --- where to begin ---------------------------------------------------------------------------
     def locate(self, start: Start) -> Position:
         """Return the position from which a replica continues. Raises: PositionLost, EpochGap, PeerError if the binlog
@@ -137,12 +153,11 @@ class SourceBinlog:
                 return self._after_origin(start)
             return self._after_epoch(start.epoch)
 
-    def index(self) -> BinlogIndex:
-        """Return the files as they are now. Raises: BinlogDamaged, FileMissing."""
+    def _index(self) -> BinlogIndex:
         return read_index(self.files, self._folder, self._base)
 
     def _at_position(self, start: Start) -> Position:
-        index = self.index()
+        index = self._index()
         _, end = self._end()
         number = index.number_of(start.file)
         newest = index.number_of(end.file)
@@ -192,7 +207,7 @@ class SourceBinlog:
         """Find the epoch by its own row. Rows of other epochs do not prove that no epoch is in between."""
         if self._index_rows is None:
             return None
-        names = self.index().names
+        names = self._index().names
         for row in self._index_rows("epoch", epoch):
             if row["orig_server_id"] in (0, self._server_id) and row["next_file"] in names:
                 return Position(row["next_file"], row["next_position"])
@@ -206,7 +221,7 @@ class SourceBinlog:
         later = (row for row in rows if row["orig_epoch"] >= start.epoch)
         first = min(later, key=lambda row: (row["epoch"], row["orig_epoch"]), default=None)
         if first is not None:
-            if first["File"] not in self.index().names:
+            if first["File"] not in self._index().names:
                 raise self._lost(first["File"])
             return Position(first["File"], first["Position"])
         _, end = self._end()
@@ -215,7 +230,7 @@ class SourceBinlog:
 
     def _oldest(self, what: str) -> Position:
         """Return the beginning of the binlog, if nothing of it was purged. Raises: PositionLost."""
-        index = self.index()
+        index = self._index()
         if not index.names or index.number_of(index.names[0]) != 1:
             raise self._lost(what)
         return Position(index.names[0], b.FIRST_POSITION)
@@ -258,7 +273,7 @@ class SourceBinlog:
                 at = Position(following, b.FIRST_POSITION)
 
     def _following(self, name: str) -> str:
-        index = self.index()
+        index = self._index()
         following = index.name_of((index.number_of(name) or 0) + 1)
         if following not in index.names:
             raise self._lost(following)
@@ -270,7 +285,7 @@ class SourceBinlog:
             return self._open[1]
         self._close_file()
         self._keep(Position(name, b.FIRST_POSITION))
-        index = self.index()
+        index = self._index()
         if name not in index.names:
             raise self._lost(name)
         try:

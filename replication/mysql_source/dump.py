@@ -377,16 +377,13 @@ class Dump(Closable):
             if isinstance(asked.gtids, str):
                 return gtids.domain_place(asked.gtids)
             return gtids.place_after(asked.gtids)
-        index = self._binlog.index()
-        _, end = self._binlog.newest()
-        name = asked.file or (index.names[0] if index.names else "")
-        if name not in index.names or (index.number_of(name) or 0) > (index.number_of(end.file) or 0):
+        names = self._binlog.names()
+        at = Position(asked.file or names[0], asked.position)
+        if at.file not in names:
             raise fatal(_NO_FILE)
-        at = Position(name, asked.position)
         if at.position < b.FIRST_POSITION:
             raise fatal("Client requested master to start replication from position < 4")
-        size = end.position if name == end.file else self._binlog.files.size(index.path(name))
-        if at.position > min(size, POSITION_MAX):
+        if at.position > min(self._binlog.size(at.file), POSITION_MAX):
             raise fatal("Client requested master to start replication from position > file size")
         return at
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import uuid
 from pathlib import Path
@@ -9,12 +10,16 @@ from typing import Any
 
 import pytest
 
-from tests.replication.mysql_dump_rig import REPLICA_ID, added_up, dump_of, header, messages_of
+from tests.replication.history import History
+from tests.replication.mysql_dump_rig import REPLICA_ID, Replica, added_up, dump_of, header, messages_of
 from tests.replication.mysql_rig import SERVERS
-from tests.replication.site import account_site
+from tests.replication.site import DISK, WHOLE, account_site, open_site
+from tests.seeds import fresh_seeds
+from tests.shares import few
 from tests.store.support import ACCOUNT
 from tidemark.engine.base.clock import ManualClock
 from tidemark.engine.base.errors import BinlogDamaged, Rejected
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.position import Position
@@ -167,6 +172,37 @@ def test_dump_continues_at_every_event_also_within_a_transaction(site: Any) -> N
         assert position == 4 or header(described).end_position == 0
         position += len(raw)
     assert len(messages_of(db, file=file, position=position)) == 2
+
+
+@pytest.mark.parametrize("seed", [3, *fresh_seeds(few(3, 40))])
+def test_replica_that_loses_its_connection_anywhere_ends_equal(seed: int) -> None:
+    """Any history, with disk columns, kills of the store, rotations and purge: each replica continues where it is,
+    strictly, with nothing prepared.
+    """
+    print("seed", seed)
+    rng = random.Random(seed)
+    options = {**DISK, **WHOLE, "max_binlog_size": rng.choice(("4 KiB", "64 KiB")), "log_gtids": rng.random() < 0.5}
+    options["log_empty_epochs"] = rng.random() < 0.3
+    files: Any = MemoryFiles()
+    db = open_site(files, **options)
+    history = History(db, rng, with_disk=True)
+    replicas = [Replica(flavor) for flavor in FLAVORS.values()]
+    for turn in range(5):
+        history.run(8)
+        for replica in replicas:
+            while not replica.follow(db, rng.choice((3, 5, 9, 40, None))):
+                pass
+            assert (replica.file, replica.position) == end_of(db)
+        if turn == 2:
+            db.binlog.purge(to=db.binlog.writer.end.file)
+        if rng.random() < 0.5:
+            files = files.kill()
+            history.db = db = open_site(files, **options)
+    for replica in replicas:
+        assert {name: rows for name, rows in replica.tables.items() if rows} == {
+            name: rows for name, rows in history.tables.items() if rows
+        }
+    db.close()
 
 
 def test_positions_that_cannot_be_are_refused_in_the_words_of_mysql(site: Any) -> None:
