@@ -149,18 +149,21 @@ class AttachedBinlog:
         files = self._files
         if is_copied:
             leave_mark(files)  # `seam_epoch` is 0 at openings after the local checkpoint of the copy
-        if not files.exists(FOLDER):
-            if is_new and not is_copied:
-                return False
-            make_folder(files, FOLDER)
-            leave_mark(files)
-        own = f"{self._values['log_bin']}.index"
-        for name in files.list(FOLDER):
-            if name.endswith(".index") and name != own:
+        base = self._values["log_bin"]
+        names = files.list(FOLDER) if files.exists(FOLDER) else None
+        for name in names or ():
+            if name.endswith(".index") and name != f"{base}.index":
                 raise Rejected(
                     f"the binlog of this store is {name.removesuffix('.index')!r}; open it with that log_bin",
                     option="log_bin",
                 )
+        # A folder whose files were removed is like none. A node makes the folder before the store.
+        is_empty = self._completed is None and not any(name.startswith(f"{base}.") for name in names or ())
+        if names is None or is_empty:
+            if is_new and not is_copied:
+                return False
+            make_folder(files, FOLDER)
+            leave_mark(files)
         return files.exists(STOPPED)
 
     def _catch_up(self, is_apart: bool) -> None:

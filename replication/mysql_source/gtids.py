@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from tidemark.engine.base.errors import FileMissing, Rejected
+from tidemark.engine.base.errors import FileMissing
 from tidemark.engine.files.opened import Opened
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
@@ -85,7 +85,7 @@ class Gtids:
     # --- positions of MariaDB ---------------------------------------------------------------------
     def domain_position(self, place: Position | None = None) -> str:
         """Return the position of MariaDB at the synced end, or at a place between two transactions before it; "" before
-        the first transaction. Raises: Refused if there is no such place.
+        the first transaction of the history, and for a place that is not in its files.
         """
         served, history = self._served()
         number = served.number if place is None else self._number_at(place, served, history)
@@ -177,14 +177,10 @@ class Gtids:
         raise Refused(ER_SOURCE_FATAL, _NO_FILE)  # purged meanwhile
 
     def _number_at(self, place: Position, served: Served, history: History) -> int:
-        index = read_index(self._files, self._folder, self._base)
-        try:
-            is_served = index.place_of(place.file) <= index.place_of(served.end.file)
-            number = self._before(place.file, history)
-        except Rejected:
-            is_served, number = False, None
-        if not is_served or number is None:
-            raise Refused(ER_SOURCE_FATAL, _NO_FILE)
+        names = read_index(self._files, self._folder, self._base).names
+        number = self._before(place.file, history) if place.file in names else None
+        if number is None:
+            return 0
         for at, _, gtid in self._gtids_of(place.file, served):
             if at >= place.position:
                 break

@@ -86,7 +86,6 @@ class ServedSnapshots:
                 self._open.remove(None)
                 if made is not None:
                     self._open.append(made)
-        self._binlog.rows.write()
         return made
 
     def _taken(self) -> tuple[Snapshot, Served]:

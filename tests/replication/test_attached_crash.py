@@ -74,13 +74,21 @@ def judged(left):
     return shown, epochs, db
 
 
+def numbers_of_epochs(files):
+    """Return the place of each epoch among the transactions of a binlog: what its number follows from."""
+    said = (each for each in transactions_in(files) if each.incident is None)
+    return {each.epoch: place for place, each in enumerate(said, 1) if each.epoch}
+
+
 @pytest.mark.parametrize("sync_binlog", [1, 0])
 def test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(sync_binlog):
     print("seed", SEED)
     rng = random.Random(SEED)
-    trace = TraceFiles(MemoryFiles())
+    memory = MemoryFiles()
+    trace = TraceFiles(memory)
     promised = [(0, {})]
     play(trace, SEED, lambda tables: promised.append((len(trace.events), dict(tables["d.memory"]))), sync_binlog)
+    numbers = numbers_of_epochs(memory.kill())
     calls = {id(event): number for number, event in enumerate(trace.events)}
     known = [rows for _, rows in promised]
     states, seen = 0, set()
@@ -97,6 +105,8 @@ def test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(sy
                 continue
             seen.add(left.digest())
             shown, epochs, db = judged(left)
+            again = numbers_of_epochs(db.parts.files)
+            assert all(numbers.get(epoch, number) == number for epoch, number in again.items())
             assert shown in known[durable:], f"before {event}: what was acknowledged is gone"
             states += 1
             if states % 7 == 0:

@@ -176,8 +176,7 @@ def test_positions_of_mariadb() -> None:
         with pytest.raises(Refused, match="Could not parse GTID list"):
             gtids.domain_place(text)
     for place in (Position("binlog.000009", 4), Position("other", 4)):
-        with pytest.raises(Refused, match="Could not find first log file name"):
-            gtids.domain_position(place)
+        assert gtids.domain_position(place) == ""
     db.close()
 
 
@@ -288,7 +287,7 @@ def test_restored_backup_begins_another_history(tmp_path: Path) -> None:
         judge(db, was)
 
 
-@pytest.mark.parametrize("pattern", ["binlog", "binlog/binlog.*", "binlog/history"])
+@pytest.mark.parametrize("pattern", ["binlog", "binlog/*", "binlog/binlog.*", "binlog/history"])
 def test_binlog_begun_anew_begins_another_history(tmp_path: Path, pattern: str) -> None:
     was = begun(tmp_path / "shop")
     for each in list((tmp_path / "shop").glob(pattern)):
