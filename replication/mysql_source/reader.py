@@ -288,13 +288,11 @@ def _gtid_pos(session: Session, name: Value, position: Value) -> Value:
     """Return MariaDB's GTIDs of a position; NULL if it is none of this binlog."""
     if session.flavor is not MARIADB:
         raise Refused(p.ER_NOT_SUPPORTED, "This version of MySQL doesn't yet support 'BINLOG_GTID_POS'")
-    end, gtids = session.served.end(), session.served.gtids
-    if not isinstance(name, str) or not isinstance(position, int) or (name == end.file and position > end.position):
+    end_of_file = dict(session.served.files()).get(str(name))
+    if end_of_file is None or not isinstance(position, int) or position > end_of_file:
         return None
-    try:
-        return "" if gtids is None else gtids.domain_position(Position(name, position))
-    except Refused:
-        return None
+    gtids = session.served.gtids
+    return "" if gtids is None else gtids.domain_position(Position(str(name), position))
 
 
 def _concatenated(session: Session, *values: Value) -> Value:

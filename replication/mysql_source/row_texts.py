@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tidemark.engine import types as t
 from tidemark.engine.base.column_buffers import build_variable, variable
@@ -182,15 +183,36 @@ def texts_of(definition: TableDefinition, batch: pa.RecordBatch, columns: Sequen
 
 
 # --- packets --------------------------------------------------------------------------------------
-def _lengths(array: pa.Array) -> tuple[Words, Octets]:
-    """Return the length of each text before its bytes, as the protocol has it: ends of these pieces, and their bytes.
-    That of NULL is one byte of its own.
-    """
+class _Pieces(NamedTuple):
+    """The texts of a column as arrays without NULL: the length before each, its bytes, and the size of both."""
+
+    lengths: pa.Array
+    values: pa.Array
+    sizes: Words
+
+
+def _pieces_of(array: pa.Array) -> _Pieces:
+    import pyarrow as pa
     import pyarrow.compute as pc
 
-    sizes = pc.fill_null(pc.binary_length(array), 0).to_numpy(zero_copy_only=False)
-    firsts = np.select([sizes < p.NULL, sizes < 1 << 16, sizes < 1 << 24], [sizes, 0xFC, 0xFD], 0xFE)
-    firsts[array.is_null().to_numpy(zero_copy_only=False)] = p.NULL
+    count = len(array)
+    nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    values = array if nulls is None else pc.fill_null(array, b"")
+    sizes = pc.binary_length(values).to_numpy().astype(np.int64)
+    if int(sizes.max(initial=0)) < p.NULL:
+        ends = np.arange(count + 1, dtype=np.int64)
+        octets = sizes.astype(np.uint8)
+        if nulls is not None:
+            octets[nulls] = p.NULL
+    else:
+        ends, octets = _long_lengths(sizes, np.zeros(count, bool) if nulls is None else nulls)
+    lengths = build_variable(pa.large_binary(), count, ends, octets, None, 0)
+    return _Pieces(lengths, values, sizes + np.diff(ends))
+
+
+def _long_lengths(sizes: Words, nulls: NDArray[np.bool_]) -> tuple[Words, Octets]:
+    """Return lengths of one byte and of several, as ends of these pieces, and their bytes."""
+    firsts = np.select([nulls, sizes < p.NULL, sizes < 1 << 16, sizes < 1 << 24], [p.NULL, sizes, 0xFC, 0xFD], 0xFE)
     following = np.select([firsts <= p.NULL, firsts == 0xFC, firsts == 0xFD], [0, 2, 3], 8)
     ends = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(following + 1, out=ends[1:])
@@ -208,13 +230,9 @@ def row_packets(texts: Sequence[pa.Array], sequence: int) -> tuple[bytes, int]:
     import pyarrow.compute as pc
 
     count = len(texts[0])
-    pieces: list[pa.Array] = []
-    sizes = np.zeros(count, np.int64)
-    for array in texts:
-        ends, octets = _lengths(array)
-        values = pc.fill_null(array, b"")
-        pieces += [build_variable(pa.large_binary(), count, ends, octets, None, 0), values]
-        sizes += np.diff(ends) + pc.binary_length(values).to_numpy(zero_copy_only=False)
+    columns = [_pieces_of(array) for array in texts]
+    pieces = [piece for column in columns for piece in (column.lengths, column.values)]
+    sizes = np.sum([column.sizes for column in columns], axis=0, dtype=np.int64)
     nothing = pa.scalar(b"", pa.large_binary())
     if int(sizes.max(initial=0)) >= p.PACKET_BYTES_MAX:  # such a row takes several packets
         found = []
@@ -222,11 +240,9 @@ def row_packets(texts: Sequence[pa.Array], sequence: int) -> tuple[bytes, int]:
             found.append(packets(message, sequence))
             sequence += len(message) // p.PACKET_BYTES_MAX + 1
         return b"".join(found), sequence & 0xFF
-    heads = np.empty((count, HEADER_BYTES), np.uint8)
-    for place in range(HEADER_BYTES - 1):
-        heads[:, place] = sizes >> 8 * place & 0xFF
-    heads[:, -1] = np.arange(sequence, sequence + count) & 0xFF
+    # A head is the size in three bytes, and the number in the fourth.
+    heads = sizes | (np.arange(sequence, sequence + count) & 0xFF) << 24
     ends = np.arange(count + 1, dtype=np.int64) * HEADER_BYTES
-    head = build_variable(pa.large_binary(), count, ends, heads.reshape(-1), None, 0)
+    head = build_variable(pa.large_binary(), count, ends, heads.astype("<u4").view(np.uint8), None, 0)
     data, ends = variable(pc.binary_join_element_wise(head, *pieces, nothing))
     return data[ends[0] : ends[-1]].tobytes(), sequence + count & 0xFF

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from tidemark.replication.injector.attached import AttachedBinlog
     from tidemark.replication.mysql_source.gtid_sets import GtidSet
 
-PIECE_BYTES = 64 << 10
+PIECE_BYTES = 256 << 10
 
 
 class Served:

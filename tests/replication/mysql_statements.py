@@ -287,7 +287,7 @@ CLIENTS = [
         ),
     ),
 ]
-# What nobody may be told that it was done.
+# What is never said to be done.
 REFUSED = [
     *("INSERT INTO d.t VALUES (1)", "UPDATE d.t SET id=1", "DELETE FROM d.t", "REPLACE INTO d.t VALUES (1)"),
     *("DROP TABLE d.t", "CREATE TABLE d.u (id INT)", "ALTER TABLE d.t ADD x INT", "TRUNCATE d.t"),

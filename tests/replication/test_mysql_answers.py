@@ -18,14 +18,17 @@ from tests.replication.site import WHOLE, open_site
 from tests.replication.support import EXTREMES, every_type, extreme_rows
 from tidemark.database import Database
 from tidemark.engine import types as t
+from tidemark.engine.base.errors import NoSuchTable
 from tidemark.engine.schema.column import Column
 from tidemark.replication.mysql_source import protocol_layout as p
 from tidemark.replication.mysql_source.answers import Done, Session, Shown, answer
 from tidemark.replication.mysql_source.flavors import FLAVORS, MARIADB, MYSQL, Flavor
 from tidemark.replication.mysql_source.packets import Fields, Refused, length_of, packets
+from tidemark.replication.mysql_source.protocol_layout import ER_LIMIT
 from tidemark.replication.mysql_source.reader import TOKENS_MAX
 from tidemark.replication.mysql_source.row_texts import row_packets
 from tidemark.replication.mysql_source.served import Served
+from tidemark.replication.mysql_source.snapshot import SECONDS_MAX
 from tidemark.replication.mysql_source.users import MysqlUser
 
 SECRET = b"a secret of the tests"
@@ -360,7 +363,7 @@ def test_packets_of_rows_are_those_of_their_texts() -> None:
     texts, sequence, sent = list(found), 250, bytearray()
     for piece, following in found.packets(sequence):
         sent += piece
-        assert len(piece) < 300_000 and following == (sequence + count_of(piece)) & 0xFF
+        assert len(piece) < 1_000_000 and following == (sequence + count_of(piece)) & 0xFF
         sequence = following
     wanted = [packets(b"".join(map(text_in_packet, row)), 250 + place) for place, row in enumerate(texts)]
     assert bytes(sent) == b"".join(wanted) and len(texts) == len(sizes) + 1
@@ -473,6 +476,38 @@ def test_snapshot_and_its_position_are_one_thing() -> None:
     later.close()
     later.close()
     assert db.status()["snapshots"]["open"] == 0
+    db.close()
+
+
+def test_snapshot_ends_after_its_time() -> None:
+    db = open_site(**WHOLE)
+    db.create_table("d.t", COLUMNS, "id").insert((1, "one"))
+    session = session_of(db, database="d")
+    answer(session, b"FLUSH TABLES WITH READ LOCK")
+    begun = answer(session, b"SELECT * FROM t")
+    db.endpoint.clock.advance(SECONDS_MAX + 1)
+    for statement in ("SHOW MASTER STATUS", "SELECT @@gtid_executed"):
+        assert refused(session, statement).code == ER_LIMIT
+    for found in (begun, answer(session, b"SELECT * FROM t")):
+        with pytest.raises(Refused) as caught:
+            list(found.rows)
+        assert caught.value.code == ER_LIMIT
+    answer(session, b"UNLOCK TABLES")
+    assert rows(session, "SELECT * FROM t") == [("1", "one")]
+    db.close()
+
+
+def test_table_that_goes_before_its_rows_are_read_is_an_error() -> None:
+    db = open_site()
+    table = db.create_table("d.t", COLUMNS, "id")
+    table.insert_many([(number, "x" * 20) for number in range(5_000)])
+    session = session_of(db)
+    before, begun = answer(session, b"SELECT * FROM d.t"), iter(answer(session, b"SELECT * FROM d.t").rows)
+    next(begun)
+    db.drop_table("d.t")
+    for found in (before.rows, begun):
+        with pytest.raises(NoSuchTable):
+            list(found)
     db.close()
 
 
