@@ -5,7 +5,7 @@ file begins with both too. At the end it waits, and sends a heartbeat after each
 
 Invariants: (D1) Only what `SourceBinlog` serves leaves: synced ends of epochs. (D2) Every event is checked before it
 leaves, so damage here ends the dump and never reaches a peer as another value. (D3) A position that is not the start of
-an event, behind the end, purged or beyond 4 GiB is an error with MySQL's number and words, by which replicas stop.
+an event, past the end, purged or beyond 4 GiB is an error with MySQL's number and words, by which replicas stop.
 """
 
 from __future__ import annotations
