@@ -64,7 +64,7 @@ class StatementReader(TokenReader):
 
     def refusal(self) -> Refused:
         """Return the error for a statement that has no answer."""
-        return refusal_of(self.sql, self.tokens, self.next)
+        return refusal_of(self.connection, self.sql, self.tokens, self.next)
 
     def wrong(self) -> Unsupported:
         return Unsupported("a statement that has no answer")
@@ -218,7 +218,7 @@ def _folded(value: Value, is_exact: bool) -> str:
     return text if is_exact else text.casefold()
 
 
-def refusal_of(sql: str, found: list[Token], near: Token | None = None) -> Refused:
+def refusal_of(session: Session, sql: str, found: list[Token], near: Token | None = None) -> Refused:
     """Return the error for a statement that has no answer, with its first words. A SELECT or SHOW, which has no
     secrets, is shown from where it is not understood.
     """
@@ -227,7 +227,8 @@ def refusal_of(sql: str, found: list[Token], near: Token | None = None) -> Refus
         if token.kind != WORD:
             break
         words.append(token.text[:_NEAR_CHARACTERS])
-    text = f"This version of MySQL doesn't yet support '{' '.join(words)}'"
+    server = "MariaDB" if session.flavor is MARIADB else "MySQL"
+    text = f"This version of {server} doesn't yet support '{' '.join(words)}'"
     if near is not None and words and words[0] in _SHOWN_BEGINNINGS:
         text += f" near '{sql[near.at : near.at + _NEAR_CHARACTERS]}'"
     return Refused(p.ER_NOT_SUPPORTED, text)
@@ -261,7 +262,7 @@ def _difference(session: Session, one: Value, other: Value) -> Value:
         return one - other
     if one is None or other is None:
         return None
-    raise Refused(p.ER_NOT_SUPPORTED, "This version of MySQL doesn't yet support 'TIMEDIFF of texts'")
+    raise Unsupported("TIMEDIFF of texts")
 
 
 def _seconds(session: Session, value: Value) -> Value:
@@ -287,7 +288,7 @@ def _subset(session: Session, one: Value, other: Value) -> Value:
 def _gtid_pos(session: Session, name: Value, position: Value) -> Value:
     """Return MariaDB's GTIDs of a position; NULL if it is none of this binlog."""
     if session.flavor is not MARIADB:
-        raise Refused(p.ER_NOT_SUPPORTED, "This version of MySQL doesn't yet support 'BINLOG_GTID_POS'")
+        raise Unsupported("a function of MariaDB")
     end_of_file = dict(session.served.files()).get(str(name))
     if end_of_file is None or not isinstance(position, int) or position > end_of_file:
         return None
