@@ -516,7 +516,7 @@ class AttachedBinlog:
 
     def _kept(self) -> str:
         """Return the oldest file that is needed: by a channel, by the next restart, by a peer of the MySQL protocol
-        that is not too far behind, or by a reader in another process, which has pinned its file and may continue with
+        that is not too late, or by a reader in another process, which has pinned its file and may continue with
         later ones.
         """
         index = self.writer.index

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from tidemark.engine.base.errors import Error, ValueOutOfRange
+from tidemark.replication.binlog.charsets import LATIN1
 from tidemark.replication.mysql_source import protocol_layout as p
 from tidemark.replication.mysql_source.answers import answer
 from tidemark.replication.mysql_source.dump import DumpAsked
@@ -189,21 +190,36 @@ class Conversation:
             raise Refused(p.ER_UNKNOWN_COMMAND, "Unknown command")
 
     def _statement(self, statement: bytes) -> Iterator[bytes]:
+        self._check_ascii([statement])
         found = answer(self.session, statement)
         if not isinstance(found, Shown):
             yield ok(found.affected)
             return
+        self._check_ascii([name.encode("utf-8", "surrogateescape") for name in found.names])
         yield length_of(len(found.names))
         yield from found.definitions()
         yield end()
         if isinstance(found.rows, StoredRows):
+            self._check_ascii([None])
             for piece, sequence in found.rows.packets(self._sequence):
                 self._sequence = sequence
                 yield _Packets(piece)
         else:
             for values in found.rows:
+                self._check_ascii([each or b"" for each in values])
                 yield row(values)
         yield end()
+
+    def _check_ascii(self, texts: Iterable[bytes | None]) -> None:
+        """Refuse text that a client of another character set would read, or has written, as other characters. None: of
+        any text. Raises: Refused.
+        """
+        names = ("character_set_client", "character_set_results")
+        if any(self.session.variables.get(name) == LATIN1 for name in names):
+            if any(each is None or not each.isascii() for each in texts):
+                raise Refused(
+                    p.ER_NOT_SUPPORTED, "This version of MySQL doesn't yet support 'latin1 text'; SET NAMES utf8mb4"
+                )
 
     # --- dumps ------------------------------------------------------------------------------------
     def _asked(self, rest: bytes) -> DumpAsked:

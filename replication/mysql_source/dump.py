@@ -5,7 +5,7 @@ file begins with both too. At the end it waits, and sends a heartbeat after each
 
 Invariants: (D1) Only what `SourceBinlog` serves leaves: synced ends of epochs. (D2) Every event is checked before it
 leaves, so damage here ends the dump and never reaches a peer as another value. (D3) A position that is not the start of
-an event, behind the end, purged or beyond 4 GiB is an error with MySQL's number and words, by which replicas stop.
+an event, past the end, purged or beyond 4 GiB is an error with MySQL's number and words, by which replicas stop.
 """
 
 from __future__ import annotations
@@ -204,7 +204,10 @@ class Dump(Closable):
         self.asked = asked
         self._served = served
         self._binlog = binlog
-        self._mariadb = MariadbEvents(flavor.version) if flavor is MARIADB else None
+        self._flavor = flavor
+        # A MariaDB that follows by position gets what is in the files: it adds up lengths.
+        is_by_domains = flavor is MARIADB and isinstance(asked.gtids, str)
+        self._mariadb = MariadbEvents(flavor.version) if is_by_domains else None
         self._dumps = dumps
         self._wait = wait
         self._woken = woken
@@ -336,7 +339,7 @@ class Dump(Closable):
         return [raw] if self._mariadb is None else self._mariadb.translate(raw)
 
     def _described(self, raw: bytes, is_from_start: bool) -> bytes:
-        (described,) = self._translated(s.description(raw, is_from_start))
+        (described,) = self._translated(s.description(raw, is_from_start, self._flavor.version))
         return described
 
     def _message(self, raw: bytes, wants_ack: bool = False) -> bytes:

@@ -1,7 +1,7 @@
 """The numbers of transactions that a store with `log_gtids` has in its binlog, and the places of sets of them.
 
 Invariants: (G1) What is said to be executed is synced. (G2) All numbers of the history before the oldest file count as
-purged, those below its first number too: nobody who lacks them can be served. (G3) A position of MariaDB, which names
+purged, those below its first number too: a replica that lacks them is refused. (G3) A position of MariaDB, which names
 no history, is taken only if a transaction of this history has its number.
 """
 

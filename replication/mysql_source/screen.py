@@ -61,6 +61,7 @@ class Screen:
         self._server_id = server_id
         self._parser = ParsedMaps()
         self._boundaries = Boundaries()
+        self._status = StatementMaps()  # of the rows that name epochs
         self._held: list[Shown] = []  # the last row event shown, and what came after it in its statement
         self._begin()
 
@@ -127,9 +128,8 @@ class Screen:
             raise at.damaged(f"has rows of table {rows.table_id}, which no TABLE_MAP announced")
         if table.database == _HIDDEN_DATABASE:
             if self._server_id is not None and not self._epoch and table.name == STATUS_TABLE:
-                maps = StatementMaps()
-                maps.observe(table)
-                self._epoch = epoch_in(maps, rows, at, self._server_id) or 0
+                self._status.observe(table)
+                self._epoch = epoch_in(self._status, rows, at, self._server_id) or 0
             return not self._shows_system_rows
         if rows.conflict_flags & (FLAG_REFRESH | FLAG_READ):
             return True

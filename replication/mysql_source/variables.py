@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemark.engine.base.options import parse_size
-from tidemark.replication.binlog.charsets import BINARY, UTF8MB3, UTF8MB4, charset_named
+from tidemark.replication.binlog.charsets import BINARY, LATIN1, UTF8MB3, UTF8MB4, charset_named
 from tidemark.replication.mysql_source import protocol_layout as p
 from tidemark.replication.mysql_source.flavors import MARIADB, MYSQL
 from tidemark.replication.mysql_source.packets import Refused
@@ -71,11 +71,13 @@ def _only_off(name: str, value: Value) -> Value:
 
 
 def _charset(name: str, value: Value) -> Value:
-    """Statements are read, and answers written, as UTF-8."""
+    """Statements are read, and answers written, as UTF-8. A MariaDB that connects again names latin1, whatever it was
+    before: then all must be ASCII, which `Conversation` checks.
+    """
     if value is None and name == "character_set_results":
         return None
     found = charset_named(str(value))
-    if found not in (UTF8MB4, UTF8MB3, BINARY):
+    if found not in (UTF8MB4, UTF8MB3, LATIN1, BINARY):
         raise wrong_value(name, value)
     return found
 

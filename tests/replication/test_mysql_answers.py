@@ -159,7 +159,7 @@ def test_set_is_done_in_whole_or_not_at_all(site: Database) -> None:
         ("SET @a=1, server_id=5", 1238),
         ("SET @a=1, GLOBAL wait_timeout=5", 1227),
         ("SET @@global.wait_timeout=5", 1227),
-        ("SET NAMES latin1", 1231),
+        ("SET NAMES ucs2", 1231),
         ("SET character_set_client=NULL", 1231),
         ("SET wait_timeout='x'", 1231),
         ("SET transaction_isolation='x'", 1231),

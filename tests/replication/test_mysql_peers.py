@@ -151,7 +151,7 @@ def test_mysql_follows_in_tls_and_is_refused_in_clear(tmp_path: Path) -> None:
         change(db, 0)
         with tm.serve_mysql(db, "0.0.0.0:0", USERS, tls=tls) as serving:
             follow(server, serving.address)
-            wait_until(lambda: "3159" in replica_status(server)["Last_IO_Error"])
+            wait_until(lambda: "insecure transport" in replica_status(server)["Last_IO_Error"])
             server.sql("STOP REPLICA")
             given = {"SSL": "1", "SSL_CA": f"'{tmp_path / 'ca.pem'}'", "SSL_VERIFY_SERVER_CERT": "1"}
             follow(server, serving.address, **given)
@@ -172,12 +172,10 @@ def test_mysqlbinlog_reads_from_remote(kind: type[Server], tmp_path: Path) -> No
             assert text.count("### INSERT INTO `shop`.`item`") == 70
             assert text.count("### UPDATE `shop`.`item`") == 3 and text.count("### DELETE FROM `shop`.`item`") == 1
             server.mysqlbinlog(*remote, "--raw", f"--result-file={tmp_path}/raw-", "binlog.000001")
-    raw = tmp_path / "raw-binlog.000001"
-    own = next((tmp_path / "store").rglob("binlog.000001")).read_bytes()
-    assert raw.stat().st_size <= len(own)
-    server.mysqlbinlog("--verify-binlog-checksum", raw)
+            server.mysqlbinlog("--verify-binlog-checksum", tmp_path / "raw-binlog.000001")
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of names that the tool gives its client
 def test_python_mysql_replication_reads_rows(tmp_path: Path) -> None:
     from pymysqlreplication import BinLogStreamReader
     from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
@@ -193,7 +191,7 @@ def test_python_mysql_replication_reads_rows(tmp_path: Path) -> None:
                         "host": HOST,
                         "port": serving.address[1],
                         "user": "repl",
-                        "passwd": SECRET.decode(),
+                        "password": SECRET.decode(),
                         "ssl_disabled": True,
                     },
                     server_id=99,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
 
 from tests.replication.mysql_dump_rig import dump_of, messages_of
-from tests.replication.site import WHOLE, open_site
+from tests.replication.site import WHOLE, epochs_in, open_site
+from tests.shares import share
 from tidemark.engine import types as t
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.schema.column import Column
+from tidemark.recovery.crash_harness.crash_states import choices, crash_points, image_of
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
+from tidemark.recovery.crash_harness.disks.trace import TraceFiles
 from tidemark.replication.mysql_source.packets import Refused
 
 COLUMNS = [Column("id", t.Int64), Column("v", t.Int64)]
@@ -159,16 +163,36 @@ def test_table_that_gets_such_a_type_later_ends_the_dump_that_follows(opened: An
     assert marks_in(db) == []
 
 
-def test_rows_that_are_not_whole_are_not_marked_so_after_a_crash_at_any_place(opened: Any) -> None:
-    """The mark goes, durably, before the first such row is written."""
-    files = MemoryFiles()
-    db = opened(files, **WHOLE)
+def test_rows_that_are_not_whole_are_never_served_after_a_power_loss_at_any_write(opened: Any) -> None:
+    """The mark of whole rows goes, durably, before the first row that is not whole."""
+    rng = random.Random(7)
+    trace = TraceFiles(MemoryFiles())
+    db = open_site(trace, **WHOLE)
     table_in(db)
     update(db)
+    begun = len(trace.events)
     table_in(db, "d.later", binlog_type=2)
     update(db, "d.later")
-    db = opened(files.kill(), **WHOLE)
-    assert "table d.t" in refused(db)
+    db.binlog.rotate()
+    update(db, "d.later")
+    db.close()
+    calls = {id(event): number for number, event in enumerate(trace.events)}
+    served, stopped = 0, 0
+    for disk, _, event in crash_points(trace.events):
+        if event is None or calls[id(event)] < begun or rng.random() >= share(0.5):
+            continue
+        for choice in choices(disk.pieces(), rng, 2):
+            db = open_site(image_of(disk, choice, rng), **WHOLE)
+            has_rows = any(row.table == "d.later" for each in epochs_in(db.parts.files) for row in each.rows)
+            if has_rows:
+                assert "logs updates as writes or in part" in refused(db)
+                stopped += 1
+            else:
+                messages_of(db)
+                served += 1
+            db.close()
+    print("served", served, "stopped", stopped)
+    assert served and stopped
 
 
 def test_marks_go_with_their_files(opened: Any) -> None:
