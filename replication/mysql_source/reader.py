@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 TOKENS_MAX = 20_000
 DEPTH_MAX = 40
 PATTERN_CHARACTERS_MAX = 256  # of LIKE, which is compared with each name
+COMPARISONS_MAX = 256  # of a condition, which each row meets
+ARGUMENT_BYTES_MAX = 4 << 20  # of all functions of a statement
 DIGITS_MAX = 65  # of a number, as in DECIMAL
 _FIRST_WORDS = 4
 _NEAR_CHARACTERS = 60
@@ -57,7 +59,7 @@ class StatementReader(TokenReader):
         self.session = SqlSession(sql_mode=sql_mode_of(session))
         self.tokens: list[Token] = []
         self.at = 0
-        self._depth = 0
+        self._depth = self._work = self._comparisons = 0
         self.tokens = list(islice(tokens(text, self.session), TOKENS_MAX))
         if self.tokens[-1].kind != END:
             raise Refused(p.ER_NOT_SUPPORTED, f"A statement has at most {TOKENS_MAX} tokens")
@@ -143,6 +145,9 @@ class StatementReader(TokenReader):
         given = self.in_parentheses(self.value)
         if not function.fewest <= len(given) <= function.most:
             raise self.wrong()
+        self._work += sum(map(size_of, given))
+        if self._work > ARGUMENT_BYTES_MAX:
+            raise Refused(p.ER_OUT_OF_MEMORY, f"Arguments of functions have at most {ARGUMENT_BYTES_MAX} bytes in all")
         return function.call(self.connection, *given)
 
     # --- conditions -------------------------------------------------------------------------------
@@ -166,6 +171,9 @@ class StatementReader(TokenReader):
         return (lambda row: all(each(row) for each in found)) if len(found) > 1 else found[0]
 
     def _comparison(self, names: Mapping[str, int], exact: frozenset[str]) -> Condition:
+        self._comparisons += 1
+        if self._comparisons > COMPARISONS_MAX:
+            raise self.wrong()
         if self.has("("):
             inner = self.condition(names, exact)
             self.must(")")

@@ -553,6 +553,9 @@ def test_values_that_a_client_sets_are_bounded(site: Database) -> None:
     answer(session, b"SET @a='" + b"x" * 1_000_000 + b"'")
     for statement in ("SET @b=@a", f"SELECT {','.join(['@a'] * 100)}"):
         assert refused(session, statement).code[0] == 1041
+    assert refused(session, f"SELECT {', '.join(['CONCAT(@a, @a)'] * 10)}").code[0] == 1041
+    condition = " OR ".join(["Value = 1"] * 300)
+    assert refused(session, f"SHOW VARIABLES WHERE {condition}").code[0] == 1235
     assert list(session.variables) == ["@a"] and one(session, "SELECT CONCAT(@a, @a)") is None
 
 
