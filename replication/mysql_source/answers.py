@@ -72,7 +72,7 @@ def answer(session: Session, statement: bytes) -> Shown | Done:
     except Refused as error:
         refused = error
     except Unsupported:
-        refused = refusal_of(text, []) if reader is None else reader.refusal()
+        refused = refusal_of(session, text, []) if reader is None else reader.refusal()
     except Error as error:
         refused = Refused(p.ER_UNKNOWN_ERROR, error.message)
     # A message repeats words of the statement, whose bytes need not be UTF-8.

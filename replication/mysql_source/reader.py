@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 TOKENS_MAX = 20_000
 DEPTH_MAX = 40
 PATTERN_CHARACTERS_MAX = 256  # of LIKE, which is compared with each name
+COMPARISONS_MAX = 256  # of a condition, which each row meets
+ARGUMENT_BYTES_MAX = 4 << 20  # of all functions of a statement
 DIGITS_MAX = 65  # of a number, as in DECIMAL
 _FIRST_WORDS = 4
 _NEAR_CHARACTERS = 60
@@ -57,14 +59,14 @@ class StatementReader(TokenReader):
         self.session = SqlSession(sql_mode=sql_mode_of(session))
         self.tokens: list[Token] = []
         self.at = 0
-        self._depth = 0
+        self._depth = self._work = self._comparisons = 0
         self.tokens = list(islice(tokens(text, self.session), TOKENS_MAX))
         if self.tokens[-1].kind != END:
             raise Refused(p.ER_NOT_SUPPORTED, f"A statement has at most {TOKENS_MAX} tokens")
 
     def refusal(self) -> Refused:
         """Return the error for a statement that has no answer."""
-        return refusal_of(self.sql, self.tokens, self.next)
+        return refusal_of(self.connection, self.sql, self.tokens, self.next)
 
     def wrong(self) -> Unsupported:
         return Unsupported("a statement that has no answer")
@@ -143,6 +145,9 @@ class StatementReader(TokenReader):
         given = self.in_parentheses(self.value)
         if not function.fewest <= len(given) <= function.most:
             raise self.wrong()
+        self._work += sum(map(size_of, given))
+        if self._work > ARGUMENT_BYTES_MAX:
+            raise Refused(p.ER_OUT_OF_MEMORY, f"Arguments of functions have at most {ARGUMENT_BYTES_MAX} bytes in all")
         return function.call(self.connection, *given)
 
     # --- conditions -------------------------------------------------------------------------------
@@ -166,6 +171,9 @@ class StatementReader(TokenReader):
         return (lambda row: all(each(row) for each in found)) if len(found) > 1 else found[0]
 
     def _comparison(self, names: Mapping[str, int], exact: frozenset[str]) -> Condition:
+        self._comparisons += 1
+        if self._comparisons > COMPARISONS_MAX:
+            raise self.wrong()
         if self.has("("):
             inner = self.condition(names, exact)
             self.must(")")
@@ -218,7 +226,7 @@ def _folded(value: Value, is_exact: bool) -> str:
     return text if is_exact else text.casefold()
 
 
-def refusal_of(sql: str, found: list[Token], near: Token | None = None) -> Refused:
+def refusal_of(session: Session, sql: str, found: list[Token], near: Token | None = None) -> Refused:
     """Return the error for a statement that has no answer, with its first words. A SELECT or SHOW, which has no
     secrets, is shown from where it is not understood.
     """
@@ -227,7 +235,8 @@ def refusal_of(sql: str, found: list[Token], near: Token | None = None) -> Refus
         if token.kind != WORD:
             break
         words.append(token.text[:_NEAR_CHARACTERS])
-    text = f"This version of MySQL doesn't yet support '{' '.join(words)}'"
+    server = "MariaDB" if session.flavor is MARIADB else "MySQL"
+    text = f"This version of {server} doesn't yet support '{' '.join(words)}'"
     if near is not None and words and words[0] in _SHOWN_BEGINNINGS:
         text += f" near '{sql[near.at : near.at + _NEAR_CHARACTERS]}'"
     return Refused(p.ER_NOT_SUPPORTED, text)
@@ -261,7 +270,7 @@ def _difference(session: Session, one: Value, other: Value) -> Value:
         return one - other
     if one is None or other is None:
         return None
-    raise Refused(p.ER_NOT_SUPPORTED, "This version of MySQL doesn't yet support 'TIMEDIFF of texts'")
+    raise Unsupported("TIMEDIFF of texts")
 
 
 def _seconds(session: Session, value: Value) -> Value:
@@ -287,7 +296,7 @@ def _subset(session: Session, one: Value, other: Value) -> Value:
 def _gtid_pos(session: Session, name: Value, position: Value) -> Value:
     """Return MariaDB's GTIDs of a position; NULL if it is none of this binlog."""
     if session.flavor is not MARIADB:
-        raise Refused(p.ER_NOT_SUPPORTED, "This version of MySQL doesn't yet support 'BINLOG_GTID_POS'")
+        raise Unsupported("a function of MariaDB")
     end_of_file = dict(session.served.files()).get(str(name))
     if end_of_file is None or not isinstance(position, int) or position > end_of_file:
         return None

@@ -231,6 +231,20 @@ def test_functions_have_their_values(site: Database) -> None:
     assert answer(session, b"SELECT VERSION() AS `a b`, VERSION( ) , @@server_id x").names == ["a b", "VERSION( )", "x"]
 
 
+def test_functions_of_other_servers_and_other_arguments_are_refused(site: Database) -> None:
+    session = session_of(site)
+    for call in (
+        "BINLOG_GTID_POS('x', 4)",
+        "TIMEDIFF('1', '2')",
+        "VERSION(1)",
+        "GTID_SUBSET('')",
+        "NOW(1, 2)",
+        "1e999",
+    ):
+        assert refused(session, f"SELECT {call}").code[0] == 1235, call
+    assert "of MariaDB doesn't" in refused(session_of(site, MARIADB), "SELECT VERSION(1)").message
+
+
 def test_gtid_functions_are_whole(site: Database) -> None:
     """Story: a shortcut made a tool say that what it needs was purged."""
     session = session_of(site)
@@ -539,6 +553,9 @@ def test_values_that_a_client_sets_are_bounded(site: Database) -> None:
     answer(session, b"SET @a='" + b"x" * 1_000_000 + b"'")
     for statement in ("SET @b=@a", f"SELECT {','.join(['@a'] * 100)}"):
         assert refused(session, statement).code[0] == 1041
+    assert refused(session, f"SELECT {', '.join(['CONCAT(@a, @a)'] * 10)}").code[0] == 1041
+    condition = " OR ".join(["Value = 1"] * 300)
+    assert refused(session, f"SHOW VARIABLES WHERE {condition}").code[0] == 1235
     assert list(session.variables) == ["@a"] and one(session, "SELECT CONCAT(@a, @a)") is None
 
 
