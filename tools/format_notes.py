@@ -229,8 +229,8 @@ NOTES: dict[str, dict[str, str]] = {
     },
     "binlog gtid": {
         "gtid_flags": "0",
-        "source": "zero: anonymous",
-        "number": "0",
+        "source": "UUID of the history; zero: anonymous",
+        "number": "number of this transaction in the history; 0: anonymous",
         "clock": "2",
         "last_committed": "number of the previous transaction in the file",
         "sequence_number": "number of this transaction in the file, from 1; then 7 bytes of commit time, µs since 1970",
@@ -239,6 +239,13 @@ NOTES: dict[str, dict[str, str]] = {
         "number": "read only: transaction of its domain",
         "domain": "stream of transactions",
         "gtid_flags": "1: a single statement without an end event; 0x40, 0x80: distributed transactions",
+    },
+    "binlog previous gtids": {
+        "servers": "1; 0 ends the event",
+        "source": "UUID of the history",
+        "intervals": "1",
+        "first": "1",
+        "numbers_end": "number of the first transaction after this event",
     },
     "binlog table": {
         "table_low": "low part of the table number in this statement, (table << 16) + version",

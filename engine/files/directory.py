@@ -29,6 +29,7 @@ import os
 import re
 import shutil
 import stat
+import struct
 import tempfile
 import threading
 import warnings
@@ -72,6 +73,15 @@ _NO_LINK = frozenset({errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errn
 _RACED = frozenset({errno.ENOENT, errno.ENOTEMPTY, errno.EEXIST})
 
 
+# Of `struct statx`, the same at every machine.
+_EMPTY_PATH = 0x1000
+_BORN = 0x800
+_STATX_BYTES = 256
+_STATX_MASK = struct.Struct("=I")
+_STATX_BORN = struct.Struct("=qI")
+_STATX_BORN_OFFSET = 80
+
+
 class _Hold:
     """A lock held by this process: descriptors of `LOCK` and of the directory, None without flocks of directories."""
 
@@ -97,6 +107,22 @@ _held_mutex = threading.Lock()
 # Directories of `scratch_program`; removed when the interpreter ends.
 _scratch: list[tempfile.TemporaryDirectory[str]] = []
 _pins: set[Pin] = set()
+
+
+def _born_ns(descriptor: int) -> int:
+    """Return when an open file was created, in ns since 1970, 0 if the system or the file system does not tell. Only
+    `statx` knows it, which `os` lacks; no call can set it.
+    """
+    import ctypes
+
+    statx = getattr(ctypes.CDLL(None), "statx", None)
+    found = ctypes.create_string_buffer(_STATX_BYTES)
+    if statx is None or statx(descriptor, b"", _EMPTY_PATH, _BORN, found):
+        return 0
+    if not _STATX_MASK.unpack_from(found)[0] & _BORN:
+        return 0
+    seconds, nanoseconds = _STATX_BORN.unpack_from(found, _STATX_BORN_OFFSET)
+    return int(seconds * 1_000_000_000 + nanoseconds)
 
 
 def _close_locks_in_child() -> None:
@@ -396,6 +422,13 @@ class _PosixRaw:
         except FileNotFoundError:
             return False
         return True
+
+    def identity_of(self, name: str) -> tuple[int, int]:
+        descriptor = self._open(name, os.O_RDONLY)
+        try:
+            return os.fstat(descriptor).st_ino, _born_ns(descriptor)
+        finally:
+            os.close(descriptor)
 
     def free_bytes(self) -> int | None:
         found = os.fstatvfs(self._directories[""])

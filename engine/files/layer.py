@@ -288,6 +288,9 @@ class CheckedFiles:
     def exists(self, name: str) -> bool:
         return self._call("exists", check_name(name), ANSWERS_TO_OPENING, self.raw.exists, name)
 
+    def identity_of(self, name: str) -> tuple[int, int] | None:
+        return self._call("open", check_name(name), ANSWERS_TO_OPENING, self.raw.identity_of, name)
+
     def free_bytes(self) -> int | None:
         return self._call("free_bytes", "", frozenset(), self.raw.free_bytes)
 

@@ -158,6 +158,12 @@ class Files(Protocol):
         """Whether anything has this name."""
         ...
 
+    def identity_of(self, name: str) -> tuple[int, int] | None:
+        """Return what tells a file from every copy of it: its number in the file system and its time of birth (ns since
+        1970, 0 if the file system has none). None if the disk does not tell. Raises: FileMissing.
+        """
+        ...
+
     def free_bytes(self) -> int | None:
         """Return the bytes that are free on the disk for this user, None if that is unknown. Quotas are not counted."""
         ...
@@ -192,8 +198,8 @@ class Files(Protocol):
 class RawFiles(Protocol):
     """The bare disk under `CheckedFiles`: valid names only, short transfers allowed, errors are OSError.
 
-    A disk inherits the calls that have a body here if it has no readers to pin files, no links, no lock, no place that
-    can be replaced, no known free space, no open directories or no listener.
+    A disk inherits the calls that have a body here if it has no readers to pin files, no links, no identities of files,
+    no lock, no place that can be replaced, no known free space, no open directories or no listener.
     """
 
     # Write words and sync their file in one call, see `write_and_sync` in `synced_write_kernels.py`. A disk without it
@@ -231,6 +237,9 @@ class RawFiles(Protocol):
 
     def check_place(self) -> None:
         return
+
+    def identity_of(self, name: str) -> tuple[int, int] | None:
+        return None
 
     def free_bytes(self) -> int | None:
         return None

@@ -277,7 +277,7 @@ class Table:
 
     def in_force(self, txn: Any, error: Exception | None = None) -> Table:
         """Return the newest version for a call whose images were of an older one; wait at the gate. error: with which
-        the call ended. Raises: LockTimeout; a SnapshotTooOld that another version does not mend.
+        the call ended. Raises: LockTimeout; a SnapshotTooOld that another version would raise too.
         """
         if isinstance(error, SnapshotTooOld) and (txn.view is not None or not self.is_moved):
             raise error

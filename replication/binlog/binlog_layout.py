@@ -54,6 +54,11 @@ GTID = np.dtype(
 )
 # MariaDB has its own GTID event, whose flags also say that a transaction begins.
 MARIADB_GTID = np.dtype([("number", "<u8"), ("domain", "<u4"), ("gtid_flags", "u1")])
+# A set of GTIDs; only the form that the store writes: the numbers of one server from the first to before the end. An
+# empty set ends after the number of servers.
+PREVIOUS_GTIDS = np.dtype(
+    [("servers", "<u8"), ("source", "V16"), ("intervals", "<u8"), ("first", "<u8"), ("numbers_end", "<u8")]
+)
 # For TABLE_MAP and both versions of row events; the table number has 48 bits.
 TABLE = np.dtype([("table_low", "<u4"), ("table_high", "<u2"), ("table_flags", "<u2")])
 ROTATE = np.dtype([("position", "<u8")])
@@ -68,6 +73,7 @@ STRUCTURES: dict[str, np.dtype[Any]] = {
     "binlog query": QUERY,
     "binlog gtid": GTID,
     "binlog gtid of MariaDB": MARIADB_GTID,
+    "binlog previous gtids": PREVIOUS_GTIDS,
     "binlog table": TABLE,
     "binlog rotate": ROTATE,
     "binlog xid": XID,
@@ -81,6 +87,7 @@ assert FORMAT_DESCRIPTION.itemsize == 57
 assert QUERY.itemsize == 13
 assert GTID.itemsize == 42
 assert MARIADB_GTID.itemsize == 13
+assert PREVIOUS_GTIDS.itemsize == 48
 assert TABLE.itemsize == 8
 assert ROTATE.itemsize == XID.itemsize == 8
 assert INCIDENT.itemsize == 3
@@ -105,6 +112,7 @@ def packer(layout: np.dtype[Any]) -> struct.Struct:
 HEADER_BYTES = EVENT_HEADER.itemsize
 CHECKSUM_BYTES = 4
 FIRST_POSITION = len(MAGIC)  # of the format description
+TYPE_OFFSET = EVENT_HEADER.fields["type"][1]  # type: ignore[index]
 FLAGS_OFFSET = EVENT_HEADER.fields["flags"][1]  # type: ignore[index]
 CHECKSUM_NONE = 0
 CHECKSUM_CRC32 = 1

@@ -25,6 +25,7 @@ _HEADER = b.packer(b.EVENT_HEADER)
 _FORMAT = b.packer(b.FORMAT_DESCRIPTION)
 _QUERY = b.packer(b.QUERY)
 _GTID = b.packer(b.GTID)
+_PREVIOUS = b.packer(b.PREVIOUS_GTIDS)
 _TABLE = b.packer(b.TABLE)
 _ROTATE = b.packer(b.ROTATE)
 _XID = b.packer(b.XID)
@@ -70,10 +71,25 @@ class FormatDescription:
 
 @dataclass(frozen=True)
 class PreviousGtids:
-    """GTIDs of earlier files; the store has none and writes an empty set."""
+    """The set of GTIDs of all earlier files; empty where transactions have no numbers."""
 
     type: ClassVar[int] = b.PREVIOUS_GTIDS_EVENT
     sets: bytes = bytes(8)
+
+    @classmethod
+    def through(cls, source: bytes, number: int) -> PreviousGtids:
+        """Return the set of the numbers of a source from 1 to this one, 0 for none."""
+        return cls(_PREVIOUS.pack(1, source, 1, 1, number + 1)) if number else cls()
+
+    def number_of(self, source: bytes | None = None) -> int | None:
+        """Return the number through which the set has all numbers of a source, of any if None; None if it is another
+        kind of set.
+        """
+        if len(self.sets) != _PREVIOUS.size:
+            return None
+        _, found, _, _, end = _PREVIOUS.unpack(self.sets)
+        number = int(end) - 1
+        return number if self == PreviousGtids.through(source or found, number) else None
 
     def parts(self) -> list[Buffer]:
         return [self.sets]

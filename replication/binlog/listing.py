@@ -7,6 +7,7 @@ file is damage.
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Final
@@ -157,7 +158,7 @@ def _info(event: e.Event) -> str:
         case e.FormatDescription():
             return f"Server ver: {event.server_version.decode(errors='replace')}, Binlog ver: {b.VERSION}"
         case e.Gtid() if event.number:
-            return f"SET @@SESSION.GTID_NEXT= '{event.source.hex()}:{event.number}'"
+            return f"SET @@SESSION.GTID_NEXT= '{uuid.UUID(bytes=event.source)}:{event.number}'"
         case e.Gtid():
             return "SET @@SESSION.GTID_NEXT= 'ANONYMOUS'"
         case e.Query() if event.database:

@@ -12,6 +12,7 @@ purge.
 from __future__ import annotations
 
 from contextlib import suppress
+from typing import NamedTuple
 
 from tidemark.engine.base.errors import BinlogDamaged, FileMissing
 from tidemark.engine.files.durable_files import make_folder, write_again
@@ -24,8 +25,34 @@ from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.scan import check_end, end_use, has_end, read_format, walk
 
 
-def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -> Position | None:
-    """Truncate the binlog after its last whole transaction; return this end, None if there is no file yet.
+class Recovered(NamedTuple):
+    """The end of a binlog after its last whole transaction, and the numbers in its newest file: `previous` are those of
+    the files before it, `last` is the event of the last whole transaction, None if the file has none.
+    """
+
+    end: Position
+    previous: e.PreviousGtids
+    last: e.Gtid | None
+    has_unnumbered: bool
+
+    def number_in(self, source: bytes) -> int | None:
+        """Return the last number of a source; None if the newest file is not of its history."""
+        if self.has_unnumbered:
+            return None
+        if self.last is not None:
+            return self.last.number if self.last.source == source else None
+        return self.previous.number_of(source)
+
+    @property
+    def number(self) -> int:
+        """The last number of any source, 0 if none is known."""
+        if self.last is not None and self.last.number:
+            return self.last.number
+        return self.previous.number_of() or 0
+
+
+def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -> Recovered | None:
+    """Truncate the binlog after its last whole transaction; return what it ends with, None if there is no file yet.
 
     `durable` is a position that the store knows to be durable. Durable on return. Raises: BinlogDamaged, FileMissing.
     """
@@ -38,25 +65,26 @@ def recover(files: Files, index: BinlogIndex, durable: Position | None = None) -
         return None
     newest = index.names[-1]
     with Opened(files, files.open(index.path(newest))) as file:
-        end = _end_of_transactions(files, file, newest)
-    if durable is not None and (index.place_of(durable.file), durable.position) > (index.place_of(newest), end):
+        found = _end_of_transactions(files, file, newest)
+    position = found.end.position
+    if durable is not None and (index.place_of(durable.file), durable.position) > (index.place_of(newest), position):
         raise BinlogDamaged(
-            f"{newest} is whole only up to {end}, and was durable up to {durable.file} {durable.position}; restore it"
-            " from a backup",
+            f"{newest} is whole only up to {position}, and was durable up to {durable.file} {durable.position};"
+            " restore it from a backup",
             file=newest,
-            position=end,
+            position=position,
         )
     # Oldest first: a file is marked as whole only after the files before it.
     for name in index.names[-2:]:
         _end(files, index.path(name), name)
-    return Position(newest, end)
+    return found
 
 
 def _end(files: Files, path: str, name: str) -> None:
     """Truncate a file that is marked as in use, and mark it as whole. Durable on return."""
     with Opened(files, files.open(path, writable=True)) as file:
         if read_format(files, file, name)[0].flags & b.FLAG_IN_USE:
-            end = _end_of_transactions(files, file, name)
+            end = _end_of_transactions(files, file, name).end.position
             if files.size(file) > end:
                 files.truncate(file, end)
             if not has_end(files, file, name):
@@ -96,14 +124,23 @@ def _has_transactions(files: Files, path: str, name: str) -> bool:
     return False  # the crash that kept the file out of the index tore it within its first transaction
 
 
-def _end_of_transactions(files: Files, file: File, name: str) -> int:
-    """Return the end of the last whole transaction of a file. Raises: BinlogDamaged."""
+def _end_of_transactions(files: Files, file: File, name: str) -> Recovered:
+    """Return the end of the last whole transaction of a file, and its number. Raises: BinlogDamaged."""
     header, _, end = read_format(files, file, name)
     in_use = bool(header.flags & b.FLAG_IN_USE)
+    previous, has_unnumbered = e.PreviousGtids(), False
+    begun: e.Gtid | None = None
+    last: e.Gtid | None = None
     try:
         for walked in walk(files, file, name):
+            if isinstance(walked.event, e.PreviousGtids):
+                previous = walked.event
+            elif isinstance(walked.event, e.Gtid):
+                begun = walked.event
             if walked.is_boundary:
                 end = walked.end
+                last = begun or last
+                has_unnumbered |= last is not None and not last.number
     except BinlogDamaged:
         if not in_use:
             raise
@@ -111,4 +148,4 @@ def _end_of_transactions(files: Files, file: File, name: str) -> int:
         if end != files.size(file):
             raise Position(name, end).damaged("begins a transaction that does not end, though the file was ended")
         check_end(files, file, name, header)
-    return end
+    return Recovered(Position(name, end), previous, last, has_unnumbered)

@@ -27,10 +27,12 @@ from tidemark.engine.base.options import parse_size
 from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog import history
+from tidemark.replication.binlog.history import History
 from tidemark.replication.binlog.images import BinlogOptions, RowBatch, Run, runs
 from tidemark.replication.binlog.index import BinlogIndex
 from tidemark.replication.binlog.position import Position
-from tidemark.replication.binlog.recovery import recover
+from tidemark.replication.binlog.recovery import Recovered, recover
 from tidemark.replication.binlog.row_plan import NO_PLAN, BodyWriter, TablePlans
 from tidemark.replication.binlog.scan import end_use
 from tidemark.replication.binlog.table_map import TableMap, table_map
@@ -48,12 +50,15 @@ STATEMENT_STATUS = struct.pack("<BHHH", b.STATUS_CHARSET, _UTF8MB4, _UTF8MB4, _U
 
 @dataclass(frozen=True)
 class WriterOptions:
-    """How files are written. `sync_binlog`: transactions between syncs, 0 to sync only at rotations."""
+    """How files are written. `sync_binlog`: transactions between syncs, 0 to sync only at rotations. `has_gtids`:
+    whether transactions get numbers.
+    """
 
     server_id: int = 1
     sync_binlog: int = 1
     file_bytes: int = FILE_BYTES
     images: BinlogOptions = BinlogOptions()
+    has_gtids: bool = False
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> WriterOptions:
@@ -67,6 +72,7 @@ class WriterOptions:
                 transaction_id=values["log_transaction_id"],
                 v1_row_events=values["log_bin_use_v1_row_events"],
             ),
+            has_gtids=values["log_gtids"],
         )
 
 
@@ -75,6 +81,14 @@ class Written(NamedTuple):
 
     start: Position
     end: Position
+
+
+class Served(NamedTuple):
+    """A synced end of transactions, the number of the last one before it (0 for none), and its history."""
+
+    end: Position
+    number: int
+    history: History | None
 
 
 class BinlogWriter:
@@ -99,7 +113,8 @@ class BinlogWriter:
         self._clock = clock
         self.options = options or WriterOptions()
         self.index = BinlogIndex(files, folder, base)
-        self.recovered: Position | None = recover(files, self.index, durable)
+        found = recover(files, self.index, durable)
+        self.recovered: Position | None = None if found is None else found.end
         self._bodies = BodyWriter()
         self._maps: dict[int, TableMap] = {}
         self._file: File
@@ -107,6 +122,13 @@ class BinlogWriter:
         self.buffer = bytearray()
         self._unsynced = 0
         self._start: int | None = None  # of the open transaction
+        self._is_numbered = False  # the open transaction
+        self.history: History | None = None
+        self.number = 0  # of the last transaction of the history, or before its first one
+        if self.options.has_gtids:
+            self._continue_history(found)
+        else:
+            history.end(files, folder)
         # For another thread that calls `sync`, the current file and `end` change in one step.
         self._turn = threading.RLock()
         self._begin_file(created_s=self._now_s())
@@ -115,6 +137,44 @@ class BinlogWriter:
     # --- files ------------------------------------------------------------------------------------
     def _now_s(self) -> int:
         return self._clock.wall_us() // 1_000_000
+
+    def _continue_history(self, found: Recovered | None) -> None:
+        """Find the history of the recovered files, or begin one. Durable on return."""
+        kept = None if found is None or found.has_unnumbered else history.read(self.files, self.index.folder)
+        number = None if kept is None or found is None else found.number_in(kept.source)
+        if kept is None:
+            is_first = found is None and not history.is_there(self.files, self.index.folder)
+            kept = self._new_history(None if is_first else 0 if found is None else found.number)
+        # Without a number in the newest file, nothing was written since the history was begun.
+        self.history, self.number = kept, kept.first - 1 if number is None else number
+
+    def _new_history(self, above: int | None) -> History:
+        return history.begin(self.files, self.index.folder, self._clock, above)
+
+    def begin_history(self, has_gtids: bool = True) -> None:
+        """Begin another history with the next file, which is begun. has_gtids: off: one without numbers.
+
+        Durable on return: everything so far, and that no number of the earlier history follows. Raises: StorageFull,
+        after which transactions continue as before in this file; the next opening begins another history.
+        """
+        self._need_no_transaction("begin a history")
+        with self._turn:
+            before = self.history, self.number
+            if not has_gtids:
+                history.end(self.files, self.index.folder)
+            try:
+                self.history = self._new_history(self.number) if has_gtids else None
+                self.number = 0 if self.history is None else self.history.first - 1
+                self.rotate()
+            except StorageFull:
+                self.history, self.number = before
+                raise
+
+    def served(self) -> Served:
+        """Sync the file, and return where its transactions end, as one thing. Durable on return: all of them."""
+        with self._turn:
+            self.sync()
+            return Served(self.synced, self.number, self.history)
 
     def _begin_file(self, created_s: int) -> None:
         """Create the next file and continue in it. Durable on return: the file and its name in the index.
@@ -125,7 +185,10 @@ class BinlogWriter:
         head = bytearray(b.MAGIC)
         stamp = {"timestamp_s": self._now_s(), "server_id": self.options.server_id}
         head += e.frame(e.FormatDescription(created_s=created_s), len(head), flags=b.FLAG_IN_USE, **stamp)
-        head += e.frame(e.PreviousGtids(), len(head), flags=b.FLAG_IGNORABLE, **stamp)
+        previous = e.PreviousGtids()
+        if self.history is not None:
+            previous = e.PreviousGtids.through(self.history.source, self.number)
+        head += e.frame(previous, len(head), flags=b.FLAG_IGNORABLE, **stamp)
         self._file, self._name = self.index.begin(head), name
         self._written, self._sequence, self._unsynced = len(head), 0, 0
 
@@ -217,7 +280,9 @@ class BinlogWriter:
         self._announced: set[int] = set()
         self._statement_bytes = 0
         self._sequence += 1
-        self._append(e.Gtid(self._sequence, self._sequence - 1, commit_us))
+        self._is_numbered = self.history is not None
+        source, number = (bytes(16), 0) if self.history is None else (self.history.source, self.number + 1)
+        self._append(e.Gtid(self._sequence, self._sequence - 1, commit_us, source, number))
 
     def begin(self, tables: Iterable[TablePlans] = (), status: RowBatch | None = None, commit_us: int = 0) -> None:
         """Begin an epoch transaction. `tables` are the tables of its rows, as many as are already known; `status` is
@@ -320,6 +385,8 @@ class BinlogWriter:
         self._start = None
         with self._turn:
             self.end = Position(self._name, self._written)
+            self.number += self._is_numbered
+            self._is_numbered = False
             self._unsynced += 1
         written = Written(start, self.end)
         if self.options.sync_binlog and self._unsynced >= self.options.sync_binlog:
@@ -344,6 +411,7 @@ class BinlogWriter:
             self.files.truncate(self._file, self._start)
         self._written = self._start
         self._sequence = self._sequence_before
+        self._is_numbered = False
         self._start = None
 
     def statement(self, text: str, database: str = "", commit_us: int = 0, server_id: int = 0) -> Written:

@@ -65,7 +65,7 @@ def epochs_between(
     with BinlogReader(files, folder, base, start) as reader:
         for read in reader.events(end):
             maps.observe(read.event)
-            if found.start is None and read.header.type == b.ANONYMOUS_GTID_EVENT:
+            if found.start is None and isinstance(read.event, e.Gtid):
                 found.start = read.at
             if isinstance(read.event, e.Rows):
                 _count(found, maps, read)

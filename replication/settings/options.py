@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from enum import Enum
 from typing import Any, Final
 
-from tidemark.engine.base.errors import SchemaInvalid
+from tidemark.engine.base.errors import SchemaInvalid, Unsupported
 from tidemark.engine.base.options import OptionKeywords, Options, Size, format_size, no_such_option, parse_size
 from tidemark.engine.log.redo_layout import AUTHOR_MASK
 from tidemark.replication.settings.conflict_function import Role
@@ -71,6 +71,9 @@ OPTIONS: Final = (
     Option(
         "binlog_expire_s", int, 2_592_000, _S, Effect.ROTATION, "age at which files are purged; 0: never", 0, 1 << 32
     ),
+    Option(
+        "mysql_purge_bytes", _SIZE, "10 GiB", _S, Effect.AT_ONCE, "binlog kept for a connected MySQL peer", 0, 1 << 50
+    ),
     Option("log_updated_only", bool, True, _S, Effect.SET_UP, "images hold key and changed columns only"),
     Option("log_update_as_write", bool, True, _S, Effect.SET_UP, "updates are logged as writes"),
     Option("log_update_as_minimal", bool, False, _S, Effect.SET_UP, "updates have minimal images"),
@@ -83,6 +86,7 @@ OPTIONS: Final = (
     Option("log_exclusive_reads", bool, False, _T, Effect.TRANSACTION, "reads with exclusive lock are tracked"),
     Option("log_replica_updates", bool, False, _S, Effect.EPOCH, "applied changes are logged again"),
     Option("log_bin_use_v1_row_events", bool, False, _S, Effect.ROTATION, "row events without transaction ids"),
+    Option("log_gtids", bool, False, _S, Effect.ROTATION, "transactions of the binlog have numbers"),
     Option(
         "row_slice_count", int, 1, _S, Effect.SET_UP, "number of slices in which rows of a table are logged", 1, 1 << 16
     ),
@@ -119,7 +123,7 @@ OF_SITE: Final = (
     *(
         name
         for name in OF_BINLOG
-        if name.startswith(("log_", "row_slice")) and name not in ("log_bin", "log_binlog_index")
+        if name.startswith(("log_", "row_slice")) and name not in ("log_bin", "log_binlog_index", "log_gtids")
     ),
 )
 
@@ -135,6 +139,7 @@ class OpenKeywords(OptionKeywords, total=False):
     binlog_cache_size: Size
     max_binlog_size: Size
     binlog_expire_s: int
+    mysql_purge_bytes: Size
     log_updated_only: bool
     log_update_as_write: bool
     log_update_as_minimal: bool
@@ -147,6 +152,7 @@ class OpenKeywords(OptionKeywords, total=False):
     log_exclusive_reads: bool
     log_replica_updates: bool
     log_bin_use_v1_row_events: bool
+    log_gtids: bool
     row_slice_count: int
     row_slice_id: int
     extra_logging: int
@@ -236,6 +242,15 @@ def settings(given: Mapping[str, object]) -> dict[str, Any]:
             option="log_transaction_id",
         )
     return values
+
+
+def check_of_node(values: Mapping[str, Any]) -> None:
+    """Check the options of a node of a group. Raises: Unsupported for one that nodes cannot have."""
+    if values["log_gtids"]:
+        raise Unsupported(
+            "each node of a group has files of its own, whose transactions have no common numbers; leave log_gtids off",
+            option="log_gtids",
+        )
 
 
 def split_keywords(keywords: Mapping[str, object]) -> tuple[Options, dict[str, Any]]:

@@ -30,7 +30,7 @@ Tables = dict[str, list[tuple[Any, ...]]]
 
 def new_site(files: Any = None, **options: Any) -> Any:
     """A store whose binlog records the full effect of every change."""
-    return open_site(files, **{**ROOM, "log_empty_update": True, **options})
+    return open_site(files, **{**ROOM, "log_empty_update": True, "log_gtids": True, **options})
 
 
 def backed_up(db: Any, place: Any, incremental: bool = False) -> dict[str, Any]:

@@ -36,6 +36,35 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
         "        if lsn > durable_lsn:",
         "binlog-openings",
     ),
+    # --- numbers of transactions -----------------------------------------------------------------------
+    Defect(
+        "number-of-a-torn-transaction-counted",
+        "tidemark.replication.binlog.recovery",
+        "                begun = walked.event",
+        "                begun = last = walked.event",
+        "binlog-power",
+    ),
+    Defect(
+        "number-taken-at-the-begin-of-a-transaction",
+        "tidemark.replication.binlog.writer",
+        "        self._is_numbered = self.history is not None",
+        "        self.number += self.history is not None",
+        "binlog-numbers-full",
+    ),
+    Defect(
+        "history-kept-after-a-time-without-numbers",
+        "tidemark.replication.binlog.writer",
+        "            history.end(files, folder)",
+        "            pass",
+        "binlog-numbers-off",
+    ),
+    Defect(
+        "history-kept-by-a-store-that-went-back",
+        _ATTACHED,
+        "            self.writer.begin_history()  # after the incident, which is of the earlier one",
+        "            pass",
+        "binlog-numbers-back",
+    ),
     # --- restarts ------------------------------------------------------------------------------------
     Defect(
         "epochs-behind-the-binlog-skipped-at-restart",

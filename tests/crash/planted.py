@@ -155,6 +155,7 @@ def binlog(name: str) -> None:
         test_attached_crash,
         test_binlog_bytes,
         test_channel_moves,
+        test_gtids,
         test_second_loss,
     )
     from tests.replication.test_failover import Net
@@ -190,6 +191,12 @@ def binlog(name: str) -> None:
         test_channel_moves.test_another_source_has_not_confirmed_what_the_old_one_has(Pair, EPOCH_FUNCTIONS[0])
         test_channel_moves.test_server_at_an_address_is_known_when_it_is_met(Pair)
         test_channel_moves.test_source_of_a_fail_over_has_not_confirmed_what_the_one_before_has(Net())
+    elif name == "binlog-numbers-full":
+        test_gtids.test_rolled_back_transaction_gives_its_number_back()
+    elif name == "binlog-numbers-off":
+        test_gtids.test_option_counts_from_the_next_file_and_a_time_without_it_ends_the_history()
+    elif name == "binlog-numbers-back":
+        test_gtids.test_store_that_went_back_begins_another_history()
     elif name == "binlog-full":
         test_attached.test_epochs_wait_for_a_full_disk_and_no_local_checkpoint_passes_them()
     else:

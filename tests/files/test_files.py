@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,6 +22,7 @@ from tidemark.engine.base.errors import (
     TypeMismatch,
     ValueOutOfRange,
 )
+from tidemark.engine.files.directory import PosixFiles
 from tidemark.engine.files.layer import ZERO_PIECE_BYTES, CheckedFiles, check_name
 from tidemark.engine.files.protocol import RawFiles
 from tidemark.recovery.crash_harness.disks import MemoryFiles
@@ -27,7 +32,7 @@ from tidemark.recovery.places.storage import ArrowRaw
 CALLS = {name for name in vars(RawFiles) if not name.startswith("_")}
 ONE_CALL = {"write_and_sync"}
 PINS = {"is_pinned"}
-NOTHING_THERE = {"check_place", "free_bytes", "close_directories", "mark"}
+NOTHING_THERE = {"check_place", "free_bytes", "identity_of", "close_directories", "mark"}
 
 
 @pytest.mark.parametrize(
@@ -41,6 +46,33 @@ NOTHING_THERE = {"check_place", "free_bytes", "close_directories", "mark"}
 def test_disk_inherits_these_calls_alone(disk: type[RawFiles], inherited: set[str]) -> None:
     """A call that a wrapper does not forward, or a disk forgets, would do nothing without an error."""
     assert CALLS - vars(disk).keys() == inherited
+
+
+def test_copy_has_another_identity_and_a_file_keeps_its_own(tmp_path: Path) -> None:
+    """Story: a directory was removed and put back from a copy, and the copy got the same numbers in the file system."""
+    (tmp_path / "store").mkdir()
+    with PosixFiles(str(tmp_path / "store")) as files:
+        files.close(files.create("a"))
+        found = files.identity_of("a")
+        files.rename("a", "b")
+        file = files.open("b", True)
+        files.pwrite(file, 0, b"xyz")
+        files.fdatasync(file)
+        (tmp_path / "store/b").chmod(0o600)
+        os.utime(tmp_path / "store/b", ns=(1, 1))
+        assert files.identity_of("b") == found
+        with pytest.raises(FileMissing):
+            files.identity_of("a")
+    seen = {found}
+    for _ in range(3):
+        shutil.copytree(tmp_path / "store", tmp_path / "kept")
+        shutil.rmtree(tmp_path / "store")
+        shutil.move(tmp_path / "kept", tmp_path / "store")
+        with PosixFiles(str(tmp_path / "store")) as files:
+            again = files.identity_of("b")
+        assert again not in seen
+        seen.add(again)
+    assert MemoryFiles.from_snapshot({"b": b""}).identity_of("b") is None
 
 
 def test_create_with_size_reads_zeros(files: CheckedFiles) -> None:

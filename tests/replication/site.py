@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +12,9 @@ from tidemark.database import Database
 from tidemark.engine.base.clock import ManualClock
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.reader import BinlogReader, StatementMaps
+from tidemark.replication.mysql_source.gtid_sets import GtidSet
 from tidemark.replication.settings.options import split_keywords
 
 WHOLE = {"log_updated_only": False, "log_update_as_write": False}
@@ -115,6 +118,32 @@ def _rows(maps, read):
 def epochs_in(files: Any) -> list[Epoch]:
     """Return the epoch transactions of a binlog."""
     return [each for each in transactions_in(files) if each.epoch]
+
+
+def numbers_in(files: Any) -> list[tuple[uuid.UUID, int]]:
+    """Return the GTIDs of the transactions in all files, and check each file's set of earlier ones."""
+    found: list[tuple[uuid.UUID, int]] = []
+    last: dict[uuid.UUID, int] = {}
+    with BinlogReader(files) as reader:
+        for read in reader.events(end_of(files)):
+            if isinstance(read.event, e.PreviousGtids):
+                before = GtidSet.unpack(read.event.sets)
+                for server, intervals in before.by_uuid.items():
+                    ((first, number),) = intervals
+                    assert first == 1 and last.get(server, number) == number
+                    last[server] = number
+            elif isinstance(read.event, e.Gtid) and read.event.number:
+                server = uuid.UUID(bytes=read.event.source)
+                assert read.event.number == last.get(server, 0) + 1, "a number is missing or given twice"
+                last[server] = read.event.number
+                found.append((server, read.event.number))
+    return found
+
+
+def starts_in(files: Any) -> list[Position]:
+    """Return where each transaction begins."""
+    with BinlogReader(files) as reader:
+        return [read.at for read in reader.events(end_of(files)) if isinstance(read.event, e.Gtid)]
 
 
 def replayed(files: Any) -> dict[str, dict[Any, dict[str, Any]]]:

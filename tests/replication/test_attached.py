@@ -172,6 +172,24 @@ def test_store_opened_without_its_binlog_has_a_gap_that_an_incident_reports():
     db.close()
 
 
+def test_binlog_whose_files_were_removed_begins_anew_with_an_incident():
+    """Story: the folder was there, so the binlog was taken for whole from its beginning. A replica that had an older
+    epoch continued with the first file, and missed what the removed ones had.
+    """
+    db, table = account_site()
+    table.insert((1, "a", 1.0, None))
+    db.sync()
+    db.checkpoint()
+    db.close()
+    left = {name: each for name, each in db.parts.files.kill().snapshot().items() if "binlog" not in name}
+    files = MemoryFiles.from_snapshot(left)
+    files.make_directory("binlog")
+    db = open_site(files)
+    said = transactions_in(db.parts.files)
+    assert "were made before the store had a binlog" in said[0].incident and said[1].rows == []
+    db.close()
+
+
 def test_binlog_of_a_store_that_was_there_before_begins_with_an_incident():
     """Story: nothing said that the first binlog of a store lacked its rows, so a replica missed them silently."""
     plain = open_memory()

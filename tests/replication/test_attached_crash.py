@@ -9,7 +9,8 @@ import pytest
 
 import tidemark as tm
 from tests.replication.history import History
-from tests.replication.site import epochs_in, index_rows, open_site, replayed, transactions_in
+from tests.replication.mysql_dump_rig import messages_of
+from tests.replication.site import epochs_in, index_rows, numbers_in, open_site, replayed, starts_in, transactions_in
 from tests.shares import share
 from tidemark.engine.base.errors import StoreFailed
 from tidemark.recovery.crash_harness.crash_states import choices, crash_points, image_of
@@ -27,6 +28,7 @@ SMALL = {
     "log_updated_only": False,
     "log_update_as_write": False,
     "max_binlog_size": "6 KiB",
+    "log_gtids": True,
 }
 
 
@@ -59,6 +61,9 @@ def judged(left):
         shown = {row.id: row._asdict() for row in db["d.memory"].scan()}
     found = replayed(db.parts.files).get("d.memory", {})
     assert found == shown
+    numbers = numbers_in(db.parts.files)
+    assert len({server for server, _ in numbers}) < 2, "a crash ends no history"
+    assert len(numbers) == len(starts_in(db.parts.files))
     said = transactions_in(db.parts.files)
     assert not [each.incident for each in said if each.incident], "a crash leaves nothing to be told of"
     epochs = [each.epoch for each in said if each.epoch]
@@ -67,16 +72,25 @@ def judged(left):
     statements = [each.statement for each in said if each.statement]
     assert len(statements) == len(set(statements)), "a statement stands there twice"
     assert "d.memory" not in db or any("CREATE TABLE" in each for each in statements)
+    assert messages_of(db), "peers of MySQL are served all files of whole rows"
     return shown, epochs, db
+
+
+def numbers_of_epochs(files):
+    """Return the place of each epoch among the transactions of a binlog: what its number follows from."""
+    said = (each for each in transactions_in(files) if each.incident is None)
+    return {each.epoch: place for place, each in enumerate(said, 1) if each.epoch}
 
 
 @pytest.mark.parametrize("sync_binlog", [1, 0])
 def test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(sync_binlog):
     print("seed", SEED)
     rng = random.Random(SEED)
-    trace = TraceFiles(MemoryFiles())
+    memory = MemoryFiles()
+    trace = TraceFiles(memory)
     promised = [(0, {})]
     play(trace, SEED, lambda tables: promised.append((len(trace.events), dict(tables["d.memory"]))), sync_binlog)
+    numbers = numbers_of_epochs(memory.kill())
     calls = {id(event): number for number, event in enumerate(trace.events)}
     known = [rows for _, rows in promised]
     states, seen = 0, set()
@@ -93,6 +107,8 @@ def test_power_loss_at_every_write_leaves_a_binlog_that_is_what_the_store_did(sy
                 continue
             seen.add(left.digest())
             shown, epochs, db = judged(left)
+            again = numbers_of_epochs(db.parts.files)
+            assert all(numbers.get(epoch, number) == number for epoch, number in again.items())
             assert shown in known[durable:], f"before {event}: what was acknowledged is gone"
             states += 1
             if states % 7 == 0:

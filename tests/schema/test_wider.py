@@ -285,7 +285,7 @@ def widened_with_old_version(monkeypatch: pytest.MonkeyPatch, disk: bool = False
     db.create_index("t", "by_s", "s")
     db["t"].insert({"id": 1, "m": 7, "n": 3, "s": "a"})
     assert db["t"][1].n == 3
-    tables = db._store.tables
+    tables = db.parts.store.tables
     old, named = tables.named("t"), tables.named
     db.widen_column("t", "n", tm.Int64)
     db["t"].update(1, {"n": WIDE})

@@ -44,7 +44,7 @@ from tidemark.replication.node_group.carrier import Secrets
 from tidemark.replication.node_group.configuration import GroupConfiguration
 from tidemark.replication.node_group.node import GroupNode
 from tidemark.replication.node_group.party import OptionValue
-from tidemark.replication.settings.options import OF_SITE, OpenKeywords, split_keywords
+from tidemark.replication.settings.options import OF_SITE, OpenKeywords, check_of_node, split_keywords
 from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS, NDB_SCHEMA, made_table, replication_rows
 from tidemark.replication.wire.messages import HEARTBEAT_MS_MAX
 from tidemark.replication.wire.wire import check_secret_at, parse_address
@@ -366,7 +366,7 @@ class NodeGroup(Closable):
             SchemaInvalid: An argument is invalid, or the secret is too weak for an address.
             InvalidName: The name of the channel is not allowed.
             Rejected: A channel is given, and the server id is 0.
-            Unsupported: `metrics` is given, and prometheus-client is not installed.
+            Unsupported: `metrics` is given, and prometheus-client is not installed; or `log_gtids` is on.
             PeerError: The address for metrics is taken.
 
         Later errors end the node, and `wait_member` raises them: PeerError if an address is taken, Rejected if the
@@ -375,6 +375,7 @@ class NodeGroup(Closable):
         configuration = GroupConfiguration.parse(group) if isinstance(group, str) else group
         place = configuration.address_of(node) if listen is None else parse_address(listen)
         replication = split_keywords(options)[1]
+        check_of_node(replication)
         if found not in (True, False, ALONE):
             raise SchemaInvalid(f"found must be True, False or {ALONE!r}, got {found!r}")
         if variant not in VARIANTS:

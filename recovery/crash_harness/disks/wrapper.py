@@ -76,6 +76,9 @@ class RawWrapper(RawFiles):
     def exists(self, name: str) -> bool:
         return self._call("exists", name, self.inner.exists, name)
 
+    def identity_of(self, name: str) -> tuple[int, int] | None:
+        return self._call("open", name, self.inner.identity_of, name)
+
     def lock(self) -> None:
         self._call("lock", "LOCK", self.inner.lock)
 

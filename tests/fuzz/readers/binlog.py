@@ -109,7 +109,7 @@ def _event_members() -> tuple[bytes, ...]:
     plans = TablePlans(RowFormat(every_type()))
     rows = [tuple(cell[:40] if isinstance(cell, (str, bytes)) else cell for cell in row) for row in extreme_rows()]
     files = MemoryFiles()
-    writer = writer_on(files)
+    writer = writer_on(files, has_gtids=True)
     writer.begin([plans], batch_of(plans, e.WRITE, new=rows[:1]))
     writer.append(batch_of(plans, e.UPDATE, old=rows[:3], new=rows[3:6]))
     writer.append(batch_of(plans, e.DELETE, old=rows[:2]))
@@ -123,7 +123,7 @@ def _event_members() -> tuple[bytes, ...]:
     small = table_map(every_type(), 2**40)
     return (
         _framed(e.FormatDescription(created_s=5)),
-        _framed(e.PreviousGtids()),
+        _framed(e.PreviousGtids(), e.PreviousGtids.through(b"u" * 16, 1 << 40)),
         _framed(e.Gtid(3, 2, 1_700_000_000_000_000), e.Gtid(3, 2, source=b"u" * 16, number=9)),
         _framed(e.Query("BEGIN"), e.Query("CREATE TABLE t (id INT PRIMARY KEY)", "d", b"\0\1\2\3"), e.Query("COMMIT")),
         _framed(e.Xid(9), e.Stop(), e.Rotate("binlog.000002"), e.Incident("the log was full"), e.Other(27, b"hello")),

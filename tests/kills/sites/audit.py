@@ -32,8 +32,8 @@ class Change(NamedTuple):
 
 @dataclass
 class Read:
-    """Contents of a part of a binlog: own epochs, those with rows, epochs applied by server, and the changes of each
-    row in order.
+    """Contents of a part of a binlog: own epochs, those with rows, epochs applied by server, the changes of each row in
+    order, and the GTIDs of all transactions.
     """
 
     epochs: list[int] = field(default_factory=list)
@@ -42,6 +42,7 @@ class Read:
     changes: dict[Key, list[Change]] = field(default_factory=dict)
     statements: list[str] = field(default_factory=list)
     incidents: list[str] = field(default_factory=list)
+    gtids: list[tuple[bytes, int]] = field(default_factory=list)
 
 
 def read_binlog(files: Files, server_id: int, start: Position | None, end: Position) -> Read:
@@ -53,7 +54,9 @@ def read_binlog(files: Files, server_id: int, start: Position | None, end: Posit
     for read in reader.events(end):
         event = read.event
         maps.observe(event)
-        if isinstance(event, e.Query) and event.statement not in ("BEGIN", "COMMIT"):
+        if isinstance(event, e.Gtid):
+            found.gtids.append((event.source, event.number))
+        elif isinstance(event, e.Query) and event.statement not in ("BEGIN", "COMMIT"):
             found.statements.append(event.statement)
         elif isinstance(event, e.Incident):
             found.incidents.append(event.message)

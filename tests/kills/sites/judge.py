@@ -46,6 +46,7 @@ class Judge:
         self.mode = mode
         self._directories = directories
         self._read_to: dict[int, Position | None] = dict.fromkeys(directories)
+        self._gtids: dict[int, list[tuple[bytes, int]]] = {}
         self._positions: dict[tuple[int, int], int] = {}
         self.epochs = 0
         self.applied = 0
@@ -125,6 +126,10 @@ class Judge:
         for site, read in found.items():
             if any(a >= b for a, b in pairwise(read.epochs)):
                 problems.append(f"epochs of site {site} do not rise in its binlog")
+            numbers = self._gtids.setdefault(site, [])
+            numbers += read.gtids
+            if [number for _, number in numbers] != list(range(1, len(numbers) + 1)) or len(dict(numbers)) > 1:
+                problems.append(f"transactions of site {site} have numbers {numbers[-len(read.gtids) :]}")
             for source in self.mode.site(site).sources:
                 self.applied += len(read.applied.get(source, ()))
                 problems += [

@@ -33,6 +33,7 @@ OPTIONS: Final[Mapping[str, Any]] = MappingProxyType(
         "log_empty_update": True,  # makes a change that is applied twice visible
         "log_apply_status": True,
         "log_transaction_id": True,
+        "log_gtids": True,
     }
 )
 

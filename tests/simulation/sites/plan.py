@@ -198,6 +198,7 @@ def _site(r: random.Random, number: int, case: Case, topology: str) -> SitePlan:
         "log_transaction_id": case.is_epoch or r.random() < 0.5,
         "log_replica_updates": topology != PAIR,
         "conflict_role": role,
+        "log_gtids": number % 2 == 0,
         "extra_logging": 0,
     }
     batching = r.random() < 0.8, r.choice((200, 2 << 20))

@@ -4,7 +4,7 @@
 the epochs of its source's binlog: all, in order, each once; the binlog and its index have every epoch once. (P3)
 `ndb_apply_status` names the last epoch and its end. (P4) Exceptions tables have one row for each counted conflict, and
 no other. (P5) Rows are equal as far as the function promises. The EPOCH family has promises of its own:
-`epoch_promises.py`.
+`epoch_promises.py`. (P6) Transactions of a binlog with GTIDs have dense numbers.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from tests.replication.site import numbers_in, starts_in
 from tests.simulation.sites.epoch_promises import check_epoch_promises
 from tests.simulation.sites.plan import TWO_SOURCES
 from tests.simulation.sites.tables import (
@@ -74,6 +75,10 @@ def _check_binlog(world: World, site: SimulatedSite, epochs: list[FoundEpoch]) -
         there = {row.epoch for row in site.db[NDB_BINLOG_INDEX].scan()}
         if there != set(numbers):
             world.break_promise(f"ndb_binlog_index of {site.name} has {sorted(there)}, the binlog {numbers}")
+    if site.plan.options["log_gtids"]:
+        gtids = numbers_in(site.db.parts.files)  # each once, and none is missing
+        if len(gtids) != len(starts_in(site.db.parts.files)):
+            world.break_promise(f"binlog of {site.name} has transactions without a number")
     passed_on: dict[int, int] = {}
     for each in epochs:
         for server, number in each.counts.origins:
