@@ -44,6 +44,8 @@ _TABLES = """SELECT t.table_schema, t.table_name, EXISTS(SELECT 1 FROM informati
 _ENGINES = """SELECT t.table_schema, t.table_name, t.engine, e.transactions FROM information_schema.tables t
     LEFT JOIN information_schema.engines e ON e.engine = t.engine
     WHERE t.table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"""
+_OLD_TIMES = """SELECT table_schema, table_name, column_name FROM information_schema.columns
+    WHERE data_type IN ('time', 'datetime', 'timestamp') AND column_type LIKE '%/* mariadb-5.3 */'"""
 _VERSION = "SELECT VERSION()"
 _DATABASES = "SELECT schema_name, default_character_set_name FROM information_schema.schemata"
 _COLUMNS = """SELECT column_name, data_type FROM information_schema.columns
@@ -121,6 +123,7 @@ class Copy:
         is_mariadb = version is not None and "MariaDB" in _text(version[0])
         names = [name for name, _ in tables_of(self._client, self._wanted)]
         check_engines(engines_of(self._client, self._wanted))
+        self._check_times()
         made = [(name, self._definition(name, is_mariadb)) for name in names]
         left = (begun.copied or "").splitlines()
         for name in names:
@@ -173,6 +176,19 @@ class Copy:
             return current_position(client)
         finally:
             client.rows("UNLOCK TABLES")
+
+    def _check_times(self) -> None:
+        """Check that row events will bring the values of calendar columns. Raises: Unsupported."""
+        for database, table, column in self._client.rows(_OLD_TIMES):
+            name = f"{_text(database)}.{_text(table)}"
+            if self._wanted.wants(name):
+                raise Unsupported(
+                    f"{name}.{_text(column)} of the source has its values in the form of MariaDB 5.3, which is not"
+                    " read; SET GLOBAL mysql56_temporal_format=ON and ALTER TABLE … FORCE there, or leave the table out"
+                    " with a filter",
+                    table=name,
+                    column=_text(column),
+                )
 
     def _databases(self) -> list[DatabaseCharset]:
         """Return the default character sets of the server's databases."""

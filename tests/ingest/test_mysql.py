@@ -11,6 +11,7 @@ import pytest
 import tidemark as tm
 from tests.ingest import test_server
 from tests.ingest.rig import MySqlSource, assert_same, rows_in, running_mysql_source, take_in
+from tidemark.replication.ingest.ingest import CURRENT
 
 test_every_type_at_its_extremes_arrives_exactly = test_server.test_every_type_at_its_extremes_arrives_exactly
 test_changes_of_several_tables_and_a_rollback_end_equal = (
@@ -69,3 +70,12 @@ def test_schema_changes_between_rows_end_equal(db: tm.Database, source: MySqlSou
     take_in(db, source)
     assert db.tables() == ["e.a", "e.c"]
     assert_same(db, source, "e.a", "e.c")
+
+
+def test_row_event_of_a_vector_is_no_damage(db: tm.Database, source: MySqlSource) -> None:
+    source.sql("CREATE TABLE d.v (id INT PRIMARY KEY, v VECTOR(3))")
+    take_in(db, source, start=CURRENT)
+    db.create_table("d.v", [tm.Column("id", tm.Int32), tm.Column("v", tm.Blob, nullable=True)], "id")
+    source.sql("INSERT INTO d.v VALUES (1, STRING_TO_VECTOR('[1,2,3]'))")
+    with pytest.raises(tm.Unsupported, match=r"d\.v\.v: MySQL type 242"):
+        take_in(db, source)
