@@ -66,7 +66,7 @@ class Change:
 def _wider(kind: str, wider: str, value: str, last: str, rest: str = "") -> Change:
     """Return MODIFY of a column to a wider type. last: a value that only the wider type holds."""
     return Change(
-        f"{kind} to {wider}",
+        f"{kind} to {wider}{rest}",
         f"(id INT PRIMARY KEY, c {kind}, n INT{rest})",
         f"seq, {value}, seq",
         f"ALTER TABLE d.t MODIFY c {wider}",
