@@ -33,6 +33,7 @@ from tidemark.recovery.crash_harness.program import Violation
 from tidemark.replication.ingest import schema
 from tidemark.replication.ingest.applier import Applier
 from tidemark.replication.ingest.client import libraries
+from tidemark.replication.ingest.transactions import StatementText
 
 OPTIONS: dict[str, Any] = {"data_memory": "64 MiB", "redo_log": "16 MiB", "background": False, "durability": "commit"}
 # Where kills are: within the change here, between the change and its position, before the change.
@@ -254,7 +255,8 @@ class _Steps:
 
     def __call__(self, frame: Any, event: str, argument: Any) -> None:
         code = frame.f_code
-        if code is _STATEMENT and event == "call":
+        is_statement = code is _STEP and isinstance(frame.f_locals["step"], StatementText)
+        if is_statement and event == "call":
             self._depth += 1
         if not self._depth:
             return
@@ -263,19 +265,20 @@ class _Steps:
             os.kill(os.getpid(), signal.SIGKILL)
         if code is _MAKE and event in ("call", "return"):
             self.marks.append(self.number)
-        if code is _STATEMENT and event == "return":
+        if is_statement and event == "return":
             self._depth -= 1
 
 
-_STATEMENT = Applier._statement.__code__
+_STEP = Applier.step.__code__
 _MAKE = schema.make.__code__
 
 
-def _ingest(store: Path, source: AnySource, end_at: int) -> Any:
-    steps = _Steps(end_at)
+def _ingest(store: Path, source: AnySource, end_at: int | None) -> Any:
+    steps = _Steps(end_at or 0)
     with tm.open(store, **OPTIONS) as db:
         assert isinstance(db, tm.Database)
-        sys.setprofile(steps)
+        if end_at is not None:
+            sys.setprofile(steps)
         try:
             take_in(db, source)
         finally:
@@ -304,7 +307,9 @@ def _run(work: Callable[[Any], None]) -> Any:
     return said
 
 
-def _ingested(store: Path, source: AnySource, end_at: int = 0) -> Any:
+def _ingested(store: Path, source: AnySource, end_at: int | None = None) -> Any:
+    """Return what an ingest ends with, and its steps. end_at: where it is killed; 0: count them; None: do not."""
+
     def work(pipe: Any) -> None:
         try:
             pipe.send(_ingest(store, source, end_at))
@@ -336,7 +341,7 @@ def kill_within(source: AnySource, change: Change, folder: Path, kills: int, dra
     _ingested(first, source)
     source.sql(f"{change.change}; {change.after}")
     shutil.copytree(first, work)
-    expected, count, marks = _ingested(work, source)
+    expected, count, marks = _ingested(work, source, 0)
     done = 0
     for number in range(kills):
         for _ in range(ATTEMPTS):
