@@ -133,6 +133,16 @@ class Client(Closable):
         """Return the first row of a query, None if there is none. Raises: PeerError."""
         return next(iter(self.rows(sql, *parameters)), None)
 
+    def octets(self, sql: str) -> list[Row]:
+        """Return all rows of a query with text as bytes: a server shows defaults of bytes as they are. Raises:
+        PeerError.
+        """
+        self.connection.use_unicode = False
+        try:
+            return self.rows(sql)
+        finally:
+            self.connection.use_unicode = True
+
     def variables(self) -> dict[str, str]:
         """Return the server's variables, with names in lower case. Raises: PeerError."""
         return {str(name).lower(): str(value) for name, value in self.rows("SHOW GLOBAL VARIABLES")}

@@ -44,6 +44,9 @@ _TABLES = """SELECT t.table_schema, t.table_name, EXISTS(SELECT 1 FROM informati
 _ENGINES = """SELECT t.table_schema, t.table_name, t.engine, e.transactions FROM information_schema.tables t
     LEFT JOIN information_schema.engines e ON e.engine = t.engine
     WHERE t.table_type IN ('BASE TABLE', 'SYSTEM VERSIONED')"""
+_OLD_TIMES = """SELECT table_schema, table_name, column_name FROM information_schema.columns
+    WHERE data_type IN ('time', 'datetime', 'timestamp') AND column_type LIKE '%/* mariadb-5.3 */'"""
+_VERSION = "SELECT VERSION()"
 _DATABASES = "SELECT schema_name, default_character_set_name FROM information_schema.schemata"
 _COLUMNS = """SELECT column_name, data_type FROM information_schema.columns
     WHERE table_schema = %s AND table_name = %s ORDER BY ordinal_position"""
@@ -63,8 +66,8 @@ def tables_of(client: Client, wanted: Filter) -> list[tuple[str, bool]]:
 def _created(client: Client, name: str) -> str:
     """Return the text of SHOW CREATE TABLE. Raises: PeerError; TableChanged without the table."""
     database, _, table = name.partition(".")
-    row = client.row(f"SHOW CREATE TABLE {quoted(database)}.{quoted(table)}")
-    return _text(row[1]) if row else ""
+    (row,) = client.octets(f"SHOW CREATE TABLE {quoted(database)}.{quoted(table)}")
+    return bytes(row[1]).decode("utf-8", "surrogateescape")
 
 
 def _has_key(text: str) -> bool:
@@ -116,9 +119,12 @@ class Copy:
         Raises: TableExists, Unsupported, ValueOutOfRange for values that the store cannot hold, PeerError.
         """
         at = self._snapshot()
+        version = self._client.row(_VERSION)
+        is_mariadb = version is not None and "MariaDB" in _text(version[0])
         names = [name for name, _ in tables_of(self._client, self._wanted)]
         check_engines(engines_of(self._client, self._wanted))
-        made = [(name, self._definition(name)) for name in names]
+        self._check_times()
+        made = [(name, self._definition(name, is_mariadb)) for name in names]
         left = (begun.copied or "").splitlines()
         for name in names:
             if name in self._store.tables.by_name and name not in left:
@@ -171,15 +177,28 @@ class Copy:
         finally:
             client.rows("UNLOCK TABLES")
 
+    def _check_times(self) -> None:
+        """Check that row events will bring the values of calendar columns. Raises: Unsupported."""
+        for database, table, column in self._client.rows(_OLD_TIMES):
+            name = f"{_text(database)}.{_text(table)}"
+            if self._wanted.wants(name):
+                raise Unsupported(
+                    f"{name}.{_text(column)} of the source has its values in the form of MariaDB 5.3, which is not"
+                    " read; SET GLOBAL mysql56_temporal_format=ON and ALTER TABLE … FORCE there, or leave the table out"
+                    " with a filter",
+                    table=name,
+                    column=_text(column),
+                )
+
     def _databases(self) -> list[DatabaseCharset]:
         """Return the default character sets of the server's databases."""
         found = [(_text(name), _text(charset)) for name, charset in self._client.rows(_DATABASES)]
         return [DatabaseCharset(name, charset_named(charset)) for name, charset in found]
 
-    def _definition(self, name: str) -> CreateTable:
+    def _definition(self, name: str, is_mariadb: bool) -> CreateTable:
         text = _created(self._client, name)
         try:
-            made = schema.table_of_text(text, name.partition(".")[0])
+            made = schema.table_of_text(text, name.partition(".")[0], is_mariadb)
         except Rejected as error:
             raise Unsupported(
                 f"table {name} of the source cannot be made here: {error.message}; leave it out with a filter",
@@ -235,7 +254,7 @@ def _expression(name: str, kind: ColumnType, served: str, charset: str) -> str:
     """Return the SQL expression whose text is exact for a column's values."""
     column = quoted(name)
     if served in ("bit", "set"):
-        return f"{column}+0"
+        return f"CAST({column} AS UNSIGNED)"  # +0 makes a number of many members of a SET a double
     if charset == ASCII and kind.is_text:
         return f"CONVERT({column} USING binary)"  # other bytes than ASCII would be shown as question marks
     if kind.value_class == "FLOAT32":

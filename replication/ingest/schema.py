@@ -29,7 +29,7 @@ from tidemark.engine.store.schema_changes import (
     with_wider_column,
     without_column,
 )
-from tidemark.engine.types import ColumnType
+from tidemark.engine.types import ColumnType, Int32, Int64, UInt32
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.ingest.address import Filter
 from tidemark.replication.ingest.kept_values import check_kept
@@ -69,7 +69,6 @@ _SHOWN_CHARACTERS = 160
 # In the row of a source: bits of the number of a begun step; the bits above are decisions of `decided`.
 STEP_BITS = 12
 _CONDITIONS_MAX = 32 - STEP_BITS
-SHOWN = Session(time_zone="+00:00")
 
 
 class Schema(Protocol):
@@ -404,9 +403,9 @@ def _with_change(step: s.ChangeColumn, before: TableDefinition, store: Store, se
     wanted = step.column
     there = _column(before, wanted.name)
     after = before
-    nullable = _takes_null(wanted, there, before)
-    if nullable or wanted.type != there.type:
-        after = with_wider_column(after, wanted.name, wanted.type, nullable)
+    nullable, kind = _takes_null(wanted, there, before), _type_after(step, there)
+    if nullable or kind != there.type:
+        after = with_wider_column(after, wanted.name, kind, nullable)
     if step.served is not None:
         # By its names before the renames of the statement, and at its place before the drops.
         now = store.tables.by_id[before.table_id]
@@ -416,6 +415,18 @@ def _with_change(step: s.ChangeColumn, before: TableDefinition, store: Store, se
     default = _default_of(wanted, there, nullable)
     # A column that accepts NULL here, as it did at the source before, must lose its default.
     return after if default == there.default else with_default(after, wanted.name, default)
+
+
+def _type_after(step: s.ChangeColumn, there: Column) -> ColumnType:
+    """Return the type of a column here after a change at the source: nearly always that of the statement."""
+    wanted, was = step.column.type, step.was
+    if was is None or step.served is None:
+        return wanted
+    if (was.word, was.is_unsigned, wanted) == ("MEDIUMINT", True, Int32) and there.type in (UInt32, Int64):
+        return Int64  # that of INT does not hold all values of the column here
+    if was.stored() == wanted and wanted.widens_to(there.type):
+        return there.type
+    return wanted
 
 
 def _takes_null(wanted: Column, there: Column, definition: TableDefinition) -> bool:
@@ -510,17 +521,18 @@ def _change(step: s.ChangeColumn, db: Schema, store: Store) -> None:
     wanted = step.column
     definition = store.tables.named(step.table).definition
     there = _column(definition, wanted.name)
-    nullable = _takes_null(wanted, there, definition)
-    if nullable or wanted.type != there.type:
-        db.widen_column(step.table, wanted.name, wanted.type, nullable=nullable)
+    nullable, kind = _takes_null(wanted, there, definition), _type_after(step, there)
+    if nullable or kind != there.type:
+        db.widen_column(step.table, wanted.name, kind, nullable=nullable)
     default = _default_of(wanted, there, nullable)
     if default != there.default:
         db.set_default(step.table, wanted.name, default)
 
 
-def table_of_text(text: str, database: str) -> s.CreateTable:
+def table_of_text(text: str, database: str, is_mariadb: bool) -> s.CreateTable:
     """Return the table that the text of SHOW CREATE TABLE describes, shown to a session in UTC. Raises: Unsupported."""
-    (statement,) = parse(text, database, None if OURS in text else SHOWN)
+    shown = Session(time_zone="+00:00", is_mariadb=is_mariadb)
+    (statement,) = parse(text, database, None if OURS in text else shown)
     if not isinstance(statement, s.CreateTable):
         raise Unsupported(f"{text[:_SHOWN_CHARACTERS]!r} does not create a table")
     return statement

@@ -9,10 +9,10 @@ from tidemark.engine.base.errors import Rejected, Unsupported
 from tidemark.engine.schema.column import ABSENT, Column
 from tidemark.engine.schema.index_definition import IndexDefinition
 from tidemark.engine.types import ColumnType
-from tidemark.replication.binlog.charsets import charset_named
+from tidemark.replication.binlog.charsets import BINARY, UTF8MB3, charset_named
 from tidemark.replication.sql import statements as s
 from tidemark.replication.sql.column_types import value_of
-from tidemark.replication.sql.server_types import KNOWN, ServerType, from_sql, server_type
+from tidemark.replication.sql.server_types import ALIASES, KNOWN, OCTETS, ServerType, from_sql, in_charset, server_type
 from tidemark.replication.sql.server_values import is_zero_date, served_value
 from tidemark.replication.sql.session import Session
 from tidemark.replication.sql.tokens import END, NAME, NUMBER, PLAIN, WORD, Literal, TokenReader
@@ -164,10 +164,16 @@ class ColumnReader(TokenReader):
             raise Unsupported(what, table=self.of_table, column=name) from error
 
     def _column(self, name: str) -> ReadColumn:
-        served = self.server_type()
-        kind = served.stored() if self.is_served else self._own
         nullable, default, key = True, None, None
         is_null = is_computed = is_numbered = False
+        if self.is_served and self.has("SERIAL"):
+            served = ServerType("BIGINT", is_unsigned=True)
+            nullable, is_numbered, key = False, True, "UNIQUE"
+        else:
+            served = self.server_type()
+            if self.is_served and self.next.word in ("CHARACTER", "CHARSET") and (found := self.charset()) != "?":
+                served = in_charset(served, found)
+        kind = served.stored() if self.is_served else self._own
         while True:
             if self.has("NOT", "NULL"):
                 nullable = False
@@ -175,6 +181,10 @@ class ColumnReader(TokenReader):
                 is_null = True
             elif self.has("AUTO_INCREMENT"):
                 is_numbered = True
+            elif self.is_served and self.has("SERIAL", "DEFAULT", "VALUE"):
+                nullable, is_numbered, key = False, True, "UNIQUE"
+            elif self.is_served and self.has("BINARY"):
+                pass  # the collation of a text
             elif self.has("COMPRESSED"):
                 raise Unsupported(
                     "it is COMPRESSED, which row events bring in a form that is not read; MODIFY it without COMPRESSED"
@@ -193,7 +203,7 @@ class ColumnReader(TokenReader):
                 self.has("=")
                 self.take()
             elif self.has("DEFAULT"):
-                default = self.default()
+                default = self.default(served.word in OCTETS)
                 is_computed |= default is None
             elif self.has("ON", "UPDATE"):
                 self.now()
@@ -260,29 +270,51 @@ class ColumnReader(TokenReader):
         return s.DatabaseCharset(database, charset)
 
     def server_type(self) -> ServerType:
-        """Take a type."""
-        token = self.take()
-        if token.kind == WORD and token.text not in KNOWN and self.is_served:
-            raise Unsupported(f"columns of type {token.text} are not replicated; give it another type at the source")
-        if token.kind != WORD or token.text not in KNOWN:
+        """Take a type; one of a server with the character set after it."""
+        token = self.next
+        word, charset = self.type_words() if self.is_served else (self.take().word, "")
+        if word not in KNOWN:
+            if token.kind == WORD and self.is_served:
+                raise Unsupported(f"columns of type {word} are not replicated; give it another type at the source")
             self.at -= 1
             raise self.wrong()
         if self.is_served and self.session.is_foreign:
             raise Unsupported("types have other meanings in the sql_mode of the session (ORACLE or MAXDB)")
+        self.has("PRECISION")
         numbers: list[int] = []
         members: list[str] = []
         if self.next.word == "(":
-            if token.text in ("ENUM", "SET"):
+            if word in ("ENUM", "SET"):
                 members = self.in_parentheses(self.string)
             else:
                 numbers = self.in_parentheses(self.number)
-        self.has("PRECISION")
         is_unsigned = False
-        while word := self.has_one("UNSIGNED", "SIGNED", "ZEROFILL", "VARYING"):
-            is_unsigned |= word in ("UNSIGNED", "ZEROFILL")
+        while found := self.has_one("UNSIGNED", "SIGNED", "ZEROFILL"):
+            is_unsigned |= found in ("UNSIGNED", "ZEROFILL")
         # TINYINT(1) is Bool in a text of Tidemark, and a number at a server.
-        self._own = from_sql(token.text, tuple(numbers), tuple(members), is_unsigned)
-        return server_type(token.text, tuple(numbers), tuple(members), is_unsigned, self.session)
+        self._own = from_sql(word, tuple(numbers), tuple(members), is_unsigned)
+        served = server_type(word, tuple(numbers), tuple(members), is_unsigned, self.session)
+        if self.is_served and self.has("BYTE"):
+            charset = BINARY
+        return in_charset(served, charset) if charset else served
+
+    def type_words(self) -> tuple[str, str]:
+        """Take the words of a server's type; return the one that it has here, and its character set if they name it."""
+        word = self.take().word
+        charset = UTF8MB3 if word in ("NATIONAL", "NCHAR", "NVARCHAR") else ""
+        if word == "NATIONAL":
+            word = self.take().word
+        word = {"NCHAR": "CHAR", "NVARCHAR": "VARCHAR"}.get(word, word)
+        if word == "LONG":
+            if self.has("VARBINARY"):
+                return "MEDIUMBLOB", ""
+            word = "MEDIUMTEXT" if self.next.word not in ("CHAR", "CHARACTER") else self.take().word
+            if self.has_one("VARYING", "VARCHAR", "VARCHARACTER") or word == "MEDIUMTEXT":
+                return "MEDIUMTEXT", ""
+            raise self.wrong()
+        if word in ("CHAR", "CHARACTER") and self.has_one("VARYING", "VARCHAR", "VARCHARACTER"):
+            word = "VARCHAR"
+        return ALIASES.get(word, word), charset
 
     def number(self) -> int:
         """Take an unsigned integer."""
@@ -292,8 +324,10 @@ class ColumnReader(TokenReader):
             raise self.wrong()
         return int(token.text)
 
-    def default(self) -> Literal | None:
-        """Read a default; None if the server computes it, because then it is in every row that it sends."""
+    def default(self, is_octets: bool) -> Literal | None:
+        """Read a default; None if the server computes it, because then it is in every row that it sends. is_octets: for
+        a column of bytes, which a server shows as they are.
+        """
         if self.next.word in ("CURRENT_TIMESTAMP", "NOW", "LOCALTIMESTAMP"):
             self.now()
             return None
@@ -302,7 +336,7 @@ class ColumnReader(TokenReader):
             self.take() if is_call else None
             self.skip_parentheses()
             return None
-        return self.literal()
+        return self.literal(is_octets)
 
     def now(self) -> None:
         """Take an expression for the current time."""

@@ -5,12 +5,12 @@ a server's shorter types of text and bytes become Text or Blob.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidemark.engine import types as t
 from tidemark.engine.base.errors import Unsupported
 from tidemark.engine.types import ColumnType
-from tidemark.replication.binlog.charsets import CHARACTER_BYTES, UTF8MB4
+from tidemark.replication.binlog.charsets import BINARY, CHARACTER_BYTES, UTF8MB4
 from tidemark.replication.sql.session import Session
 
 _INTEGERS = {
@@ -65,6 +65,24 @@ _OTHER_WORDS = {
     "REAL": "DOUBLE",
     "GEOMCOLLECTION": "GEOMETRYCOLLECTION",
     **dict.fromkeys(DECIMALS, "DECIMAL"),
+}
+# Other words of a server for these.
+ALIASES = {
+    "INT1": "TINYINT",
+    "INT2": "SMALLINT",
+    "INT3": "MEDIUMINT",
+    "MIDDLEINT": "MEDIUMINT",
+    "INT4": "INT",
+    "INT8": "BIGINT",
+    "FLOAT4": "FLOAT",
+    "FLOAT8": "DOUBLE",
+    "VARCHARACTER": "VARCHAR",
+}
+# What a text type is in the character set binary.
+_AS_OCTETS = {
+    "CHAR": "BINARY",
+    "VARCHAR": "VARBINARY",
+    **{size + "TEXT": size + "BLOB" for size in _SIZES},
 }
 _FLOAT_DIGITS_MAX = 24  # FLOAT of more binary digits is DOUBLE
 _YEAR_DIGITS = 4
@@ -172,6 +190,13 @@ def server_type(
     if word in ("CHAR", "BINARY", "BIT") and not numbers:
         numbers = (1,)
     return ServerType(word, numbers, members, is_unsigned, UTF8MB4 if word == "JSON" else "")
+
+
+def in_charset(served: ServerType, charset: str) -> ServerType:
+    """Return a type in another character set: a text of bytes is another type."""
+    if charset == BINARY and served.word in _AS_OCTETS:
+        return replace(served, word=_AS_OCTETS[served.word], charset="")
+    return replace(served, charset=charset)
 
 
 def check_charset(served: ServerType) -> None:

@@ -112,6 +112,8 @@ class Session:
         """
         if text.isascii() and is_superset_of_ascii(self.connection):
             return text.encode()
+        if self.charset == self.connection == UTF8MB4:
+            return text.encode("utf-8", "surrogateescape")  # bytes as they are in the statement
         return encoded(text, self.connection)
 
 

@@ -238,8 +238,8 @@ class TokenReader:
             if depth == 0:
                 return
 
-    def literal(self) -> Literal:
-        """Take a literal with its sign."""
+    def literal(self, is_octets: bool = False) -> Literal:
+        """Take a literal with its sign. is_octets: a string may have bytes of no character."""
         if self.next.word == "B" and self.tokens[self.at + 1].kind == STRING:
             bits = self.tokens[self.at + 1].text
             if len(bits) > BITS_MAX or bits.strip("01"):
@@ -251,7 +251,7 @@ class TokenReader:
         if token.kind == NUMBER:
             return Literal(NUMBER, ("-" if sign == "-" else "") + token.text)
         if sign is None and token.kind in (STRING, HEX):
-            return Literal(token.kind, self.readable(token.text))
+            return Literal(token.kind, token.text if is_octets else self.readable(token.text))
         if sign is None and token.kind == WORD and token.text in ("NULL", "TRUE", "FALSE", "MAXVALUE"):
             kinds = {"NULL": Literal(NULL, ""), "MAXVALUE": Literal(MAXVALUE_KIND, "")}
             return kinds.get(token.text, Literal(NUMBER, str(int(token.text == "TRUE"))))

@@ -1,13 +1,16 @@
-"""A MariaDB server that can be killed and restarted, and comparisons of its contents with those of a store."""
+"""A MariaDB server that can be killed and restarted, a MySQL server, and comparisons of their contents with those of a
+store.
+"""
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -15,6 +18,7 @@ from typing import Any
 import tidemark as tm
 from tests.ports import free_port
 from tests.replication.mariadb_rig import Server, need_mariadb
+from tests.replication.mysql_rig import MySqlServer, running_mysql
 from tidemark.engine.types import ColumnType
 from tidemark.replication.ingest.address import Address, Filter, Tls
 from tidemark.replication.ingest.ingest import COPY, Ingest, IngestOptions
@@ -24,6 +28,7 @@ _LIMIT_S = 60
 # Privileges that a user of the server needs, as in docs/ingest.md.
 USER, PASSWORD = "reader", "geheimnis"
 PRIVILEGES = "SELECT, RELOAD, SHOW DATABASES, REPLICATION SLAVE, BINLOG MONITOR"
+_SEQUENCE = re.compile(r"\bseq_(\d+)_to_(\d+)")
 OPTIONS: dict[str, Any] = {"data_memory": "128 MiB", "redo_log": "32 MiB", "background": False, "durability": "epoch"}
 
 
@@ -113,6 +118,44 @@ def running_source() -> Iterator[Source]:
             source.stop()
 
 
+class MySqlSource(MySqlServer):
+    """The MySQL server of a test, with MariaDB's tables of numbers."""
+
+    options = ("--cte-max-recursion-depth=100000",)
+
+    @property
+    def address(self) -> Address:
+        return Address("localhost", socket=str(self._socket))
+
+    def sql(self, text: str) -> str:
+        numbers = (
+            r"(WITH RECURSIVE n(seq) AS (SELECT \1 UNION ALL SELECT seq + 1 FROM n WHERE seq < \2) SELECT * FROM n) n"
+        )
+        return super().sql(_SEQUENCE.sub(numbers, text))
+
+    def reset(self, *databases: str) -> None:
+        """Make the databases anew, reset settings, and start a new binlog."""
+        self.sql(
+            "".join(f"DROP DATABASE IF EXISTS {name}; CREATE DATABASE {name} CHARSET utf8mb4;" for name in databases)
+            + "SET GLOBAL binlog_row_image=FULL; RESET BINARY LOGS AND GTIDS;"
+        )
+
+
+AnySource = Source | MySqlSource
+
+
+def running_mysql_source() -> AbstractContextManager[MySqlSource]:
+    """Run a server for a block; skip the test without MySQL."""
+    return running_mysql(MySqlSource)  # type: ignore[return-value]
+
+
+# The servers that tests of the ingest run with.
+SOURCES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+    "MariaDB": running_source,
+    "MySQL": running_mysql_source,
+}
+
+
 def options_of(**given: Any) -> IngestOptions:
     """Return the options of a test: begin with a copy, end at the end of the binlog."""
     given.setdefault("server_id", 4_711)
@@ -123,7 +166,7 @@ def options_of(**given: Any) -> IngestOptions:
     return IngestOptions(wanted=Filter(tuple(tables)), **given)
 
 
-def take_in(db: tm.Database, source: Source, address: Address | None = None, **given: Any) -> Ingest:
+def take_in(db: tm.Database, source: AnySource, address: Address | None = None, **given: Any) -> Ingest:
     """Ingest from the server to the end of its binlog; fail with the reason if it only retries."""
     running = ingest(db, address or source.address, options_of(**given))
     impatience = threading.Timer(_LIMIT_S, running.stop)
@@ -160,7 +203,7 @@ def following(db: tm.Database, source: Source, **given: Any) -> Iterator[Ingest]
             raise errors[0]
 
 
-def rows_at(source: Source, table: str, columns: list[str]) -> list[tuple[Any, ...]]:
+def rows_at(source: AnySource, table: str, columns: list[str]) -> list[tuple[Any, ...]]:
     """Return all rows of a server's table as Python values, ordered by the first column."""
     import pymysql
 
@@ -193,7 +236,7 @@ def _unpacked(row: tuple[Any, ...], kinds: list[ColumnType]) -> tuple[Any, ...]:
     )
 
 
-def assert_same(db: tm.Database, source: Source, *tables: str) -> None:
+def assert_same(db: tm.Database, source: AnySource, *tables: str) -> None:
     """Check that every row of these tables is equal on both sides, and their columns too."""
     for table in tables:
         columns = [column.name for column in db[table].definition.columns]

@@ -304,6 +304,22 @@ def test_row_event_of_a_compressed_column_is_no_damage(db: tm.Database, source: 
         take_in(db, source)
 
 
+def test_old_forms_of_times_are_refused_before_they_are_copied(db: tm.Database, source: Source) -> None:
+    """Story: a column made with mysql56_temporal_format=OFF was copied, and its first row event stopped the stream."""
+    columns = "id INT PRIMARY KEY, t TIME(3), e ENUM('/* mariadb-5.3 */')"
+    source.sql(
+        f"SET GLOBAL mysql56_temporal_format=OFF; CREATE TABLE d.o ({columns}); INSERT INTO d.o (id) VALUES (1);"
+    )
+    source.sql(f"SET GLOBAL mysql56_temporal_format=ON; CREATE TABLE d.n ({columns}); INSERT INTO d.n (id) VALUES (1);")
+    with pytest.raises(tm.Unsupported, match=r"d\.o\.t of the source .* MariaDB 5\.3"):
+        take_in(db, source)
+    source.sql("ALTER TABLE d.o FORCE; UPDATE d.o SET t = '01:02:03.5';")
+    take_in(db, source)
+    source.sql("UPDATE d.o SET t = '04:05:06.25', e = 1; UPDATE d.n SET t = '04:05:06.25';")
+    take_in(db, source)
+    assert [str(db[table][1].t) for table in ("d.o", "d.n")] == ["04:05:06.250000"] * 2
+
+
 def test_statement_that_cannot_be_followed_stops_and_is_skipped_when_asked(db: tm.Database, source: Source) -> None:
     make_tables(source, 5)
     take_in(db, source)

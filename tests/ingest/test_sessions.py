@@ -216,11 +216,11 @@ def test_copy_refuses_a_table_that_row_events_do_not_bring(column: str, says: st
     """Story: a table was copied, and its first change stopped the ingest, after which no start got further."""
     text = f"CREATE TABLE `t` (`id` int(11) NOT NULL, {column}, PRIMARY KEY (`id`)) DEFAULT CHARSET=utf8mb4"
     with pytest.raises(tm.Unsupported, match=says) as caught:
-        schema.table_of_text(text, "d")
+        schema.table_of_text(text, "d", True)
     assert "d.t.a" in str(caught.value)
     text = "CREATE TABLE `t` (`id` int(11) NOT NULL, `a` text, PRIMARY KEY (`id`)) ENGINE=InnoDB DEFAULT CHARSET=ucs2"
     with pytest.raises(tm.Unsupported, match="ucs2"):
-        schema.table_of_text(text, "d")
+        schema.table_of_text(text, "d", True)
 
 
 def row_event(mysql: MySqlType, octets: bytes) -> Stream:

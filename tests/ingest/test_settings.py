@@ -150,11 +150,11 @@ class Listing:
     def rows(self, sql: str, *values: str) -> list[tuple[Any, ...]]:
         return [(*name.split("."), 0) for name in ("d.keyed", "d.keyless", "e.other")]
 
-    def row(self, sql: str) -> tuple[Any, ...]:
+    def octets(self, sql: str) -> list[tuple[Any, ...]]:
         name = sql.split()[-1].replace("`", "")
         if name not in self.shown:
             raise client.peer_error(Address("h"), RuntimeError(1146, f"Table '{name}' doesn't exist"))
-        return name, self.shown[name]
+        return [(name.encode(), self.shown[name].encode())]
 
 
 def test_table_without_a_key_in_the_list_is_looked_up_again() -> None:

@@ -83,7 +83,7 @@ class Server:
             capture_output=True,
             timeout=_LIMIT_S,
         )
-        assert done.returncode == 0, done.stderr.decode()[-3_000:]
+        assert done.returncode == 0, done.stderr.decode(errors="replace")[-3_000:]
         return done.stdout.decode()
 
     def program(self, name: str) -> list[str]:

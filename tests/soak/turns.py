@@ -196,6 +196,17 @@ TURNS: tuple[Turn, ...] = (
         )
         for name, options in GROUPS
     ),
+    *(
+        Turn(
+            f"kills of an ingest: {server}",
+            lambda seed, server=server: (
+                *("-m", "tests.ingest.killed_changes", FOLDER, "--server", server),
+                *("--kills", "2", "--seed", str(seed)),
+            ),
+            ("changes", "kills"),
+        )
+        for server in ("MariaDB", "MySQL")
+    ),
     Turn(
         "kills of Spark's work",
         lambda seed: ("-m", "tests.kills.spark", FOLDER, "--rounds", "2", "--seed", str(seed)),

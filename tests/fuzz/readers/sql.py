@@ -163,7 +163,9 @@ def _read_ingested(data: bytes) -> object:
     text = data.decode("utf-8", "surrogateescape")
     steps = steps_of(text, "d", _WANTED, Position("master.000001", 4))
     return (
-        steps if not text.startswith("CREATE TABLE") else (steps, None if "LIKE" in text else table_of_text(text, "d"))
+        steps
+        if not text.startswith("CREATE TABLE")
+        else (steps, None if "LIKE" in text else table_of_text(text, "d", True))
     )
 
 

@@ -68,6 +68,7 @@ _EXCEPTIONS: Final = [
     Column("NDB$CFT_CAUSE", Enum(*_CAUSES)),
     Column("NDB$ORIG_TRANSID", UInt64),
 ]
+_INDEX_ATTEMPTS: Final = 60
 _EXCEPTIONS_KEY: Final = tuple(each.name for each in _EXCEPTIONS[:4])
 
 
@@ -94,10 +95,16 @@ def prepare(db: Any, role: SiteRole) -> None:
             own = [each for each in columns if each.name in _KEYS[name]]
             _make(db, f"{name}$EX", [*_EXCEPTIONS, *own], _EXCEPTIONS_KEY)
         _make(db, name, columns, _KEYS[name])
-    try:
-        db.create_index(SEAT, "by_place", ["place"], unique=True)
-    except IndexExists:
-        pass  # an earlier life or the channel has created it
+    for left in reversed(range(_INDEX_ATTEMPTS)):
+        try:
+            db.create_index(SEAT, "by_place", ["place"], unique=True)
+        except IndexExists:
+            pass  # an earlier life or the channel has created it
+        except Retryable:
+            if not left:
+                raise
+            continue  # on a busy machine a transaction of the store's own threads may take its time
+        break
     if role.fills_tables and not len(db[ACCOUNT]):
         db[ACCOUNT].insert_many([(each, 0, START_BALANCE, 0) for each in range(ACCOUNTS)])
 
