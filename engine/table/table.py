@@ -278,7 +278,7 @@ class Table:
 
     def in_force(self, txn: Any, error: Exception | None = None) -> Table:
         """Return the newest version for a call whose images were of an older one; wait at the gate. error: with which
-        the call ended. Raises: LockTimeout; a SnapshotTooOld that another version does not mend.
+        the call ended. Raises: LockTimeout; a SnapshotTooOld that no other version avoids.
         """
         if isinstance(error, SnapshotTooOld) and (txn.view is not None or self.superseded_by is None):
             raise error
