@@ -184,7 +184,7 @@ class TableHandle(WritableTable):
                 row = row_operations.get_committed(newest, key)
             keep_plan(table)
         except SnapshotTooOld:
-            if not newest.is_moved:
+            if newest.newest is newest:  # not for a column that got a wider type
                 raise
             return self.get(key, index=index)
         except MemoryError as error:

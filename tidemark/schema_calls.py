@@ -244,13 +244,15 @@ class SchemaCalls:
         VarBinary may become longer, or Text or Blob; an Enum may get more members. Where stored bytes stay the same no
         row is rewritten: VarChar, VarBinary, Enum, a Decimal of the same size, and integers of the primary key. Else
         rows are rewritten in short transactions while others write; at the end writers of the table wait for one pass
-        over its rows. The call waits for transactions that are open at that time, up to `lock_timeout_ms`.
+        over its rows, and one more for each unique index over the column. Indexes over the column are built anew beside
+        those in force: they need memory for both. A snapshot from before reads the table, but not by these indexes. The
+        call waits for transactions that are open at each of its steps, up to `lock_timeout_ms`.
 
-        Durable on return: the type. After any error, Ctrl-C included, the column is what it was.
+        Durable on return: the type. After any error, Ctrl-C included, the column and its indexes are what they were.
 
-        Raises: NoSuchTable, NoSuchColumn; SchemaInvalid for other types and columns of an index; Unsupported for disk
-        columns, and columns of the primary key whose keys would change or that decide about partitions; LockTimeout,
-        MemoryExhausted.
+        Raises: NoSuchTable, NoSuchColumn; SchemaInvalid for other types, and if an index over the column could not have
+        the new one, is being built, or is changed meanwhile; Unsupported for disk columns, and columns of the primary
+        key whose keys would change or that decide about partitions; LockTimeout, MemoryExhausted.
 
         Examples:
             >>> db.widen_column("item", "name", tm.VarChar(80))

@@ -166,10 +166,10 @@ def put_var(mem, tree, column, nullable, parts, var_at, reference, side, side_at
         byte = (constants << 3) + mem[column + K.CW_MISSING]
         return put_var_value(mem, column, mem, byte, mem[column + K.CW_MISSING_BYTES], out, base, bit, limit)
     end = parts[ends + (ordinal >> 1)] >> ((ordinal & 1) << 5)
+    if end & R.VAR_NULL_BIT:  # also of a column that is not nullable and gets its values just now
+        return put_bits(out, base, bit, 0, 1 if nullable else 16)
     if nullable:
-        bit = put_bits(out, base, bit, 0 if end & R.VAR_NULL_BIT else 1, 1)
-        if end & R.VAR_NULL_BIT:
-            return bit
+        bit = put_bits(out, base, bit, 1, 1)
     begin = 0
     if ordinal > 0:
         begin = (parts[ends + ((ordinal - 1) >> 1)] >> (((ordinal - 1) & 1) << 5)) & R.VAR_END_MASK

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
-from tidemark.engine.base.errors import NoSuchIndex
+from tidemark.engine.base.errors import NoSuchIndex, SnapshotTooOld
 from tidemark.engine.index import index_layout as ix
 from tidemark.engine.index.key_values import KeyShape
 from tidemark.engine.index.lists_kernels import remove_rows
@@ -45,13 +45,15 @@ T = TypeVar("T", bound=OrderedIndex | UniqueHash)
 class Stored(Generic[T]):
     """One part of an index of a table: its tree or its hash."""
 
-    __slots__ = ("definition", "table_name", "tree")
+    __slots__ = ("definition", "is_replaced", "since", "table_name", "tree")
 
     def __init__(self, table_name: str, definition: IndexDefinition, tree: T) -> None:
         """Wrap an index that is in no list yet."""
         self.definition = definition
         self.table_name = table_name
         self.tree = tree
+        self.since = 0  # the version of the table that made it anew; older ones have columns elsewhere
+        self.is_replaced = False  # by one that was made anew
 
     def moved_columns(self, definition: TableDefinition, layout: RowLayout) -> list[str]:
         """Return the columns that rows of this layout have elsewhere than where the index reads them; [] is right."""
@@ -74,10 +76,21 @@ class Stored(Generic[T]):
         """Whether the index was withdrawn."""
         return int(descriptor_word(self.tree.mem, self.tree.handle, ix.I_STATE)) == ST_DROPPED
 
-    def gone(self) -> NoSuchIndex:
+    def gone(self) -> NoSuchIndex | SnapshotTooOld:
         """Return the error for a reader of a dropped index."""
+        if self.is_replaced:
+            return self.made_anew()
         return NoSuchIndex(
             f"index {self.name} of table {self.table_name} was dropped; see indexes()",
+            table=self.table_name,
+            index=self.name,
+        )
+
+    def made_anew(self) -> SnapshotTooOld:
+        """Return the error for a reader that began before the index was made anew."""
+        return SnapshotTooOld(
+            f"index {self.name} of table {self.table_name} was made anew for a column that got a wider type, after the"
+            " call or its snapshot had begun; begin again, or read without the index",
             table=self.table_name,
             index=self.name,
         )

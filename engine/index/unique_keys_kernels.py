@@ -39,8 +39,11 @@ def is_null_in_var(mem, column, parts, var_at):
 
 @helper
 def has_null(mem, index, fixed, at, parts, var_at):
-    """Whether a key column is NULL in the image fixed[at:] with the var part parts[var_at:]."""
-    nullable = mem[index + X.I_NULLABLE]
+    """Whether a key column is NULL in the image fixed[at:] with the var part parts[var_at:].
+
+    In an index that is being built a column that is not nullable may be NULL too: it gets its values just now.
+    """
+    nullable = mem[index + X.I_NULLABLE] if mem[index + X.I_STATE] == X.INDEX_READY else -1
     if nullable == 0:
         return False
     for i in range(mem[index + X.I_COLUMN_COUNT]):
@@ -50,7 +53,7 @@ def has_null(mem, index, fixed, at, parts, var_at):
         if mem[column + K.CW_PART] == K.PART_VAR:
             if is_null_in_var(mem, column, parts, var_at):
                 return True
-        elif mem[column + K.CW_PART] == K.PART_FIXED:
+        elif mem[column + K.CW_PART] == K.PART_FIXED and mem[column + K.CW_NULL_MASK] != 0:
             byte = mem[column + K.CW_NULL_BYTE]
             if (fixed[at + (byte >> 3)] >> ((byte & 7) << 3)) & mem[column + K.CW_NULL_MASK]:
                 return True

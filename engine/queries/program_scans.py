@@ -17,7 +17,7 @@ import numpy as np
 from tidemark.engine.access import snapshot_reads
 from tidemark.engine.access.batch_operations import scan
 from tidemark.engine.access.scan_batch import ALL_ROWS, SCAN_BATCH_ROWS, SCAN_WORDS, ScanBatch
-from tidemark.engine.base.errors import InvariantBroken, NoSuchIndex
+from tidemark.engine.base.errors import InvariantBroken, NoSuchIndex, SnapshotTooOld
 from tidemark.engine.memory import arena_layout as a
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.programs import program_layout as p
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.engine.txn.views import View
 
+GONE = (NoSuchIndex, SnapshotTooOld)  # what a chosen index raises that was dropped, or made anew for a wider column
 FILTER_SLOTS = 32_768  # about 100 µs of a call with a filter and one aggregate
 Rows = Callable[[Sequence[str], int | None], Iterator[ScanBatch]]
 
@@ -194,7 +195,7 @@ def unless_dropped(by_index: Iterator[ScanBatch], without: Callable[[], Iterator
             is_begun = True
             yield batch
         return
-    except NoSuchIndex:  # dropped after it was chosen, and the caller did not name it
+    except GONE:  # after it was chosen, and the caller did not name it
         if is_begun:
             raise
     yield from without()
@@ -292,7 +293,7 @@ def aggregate(
             return [count_rows(table, partitions)] * len(functions)
         keys = few_keys(table, condition) if condition is not None and limit is None else None
         if keys is not None and is_decided(table, keys, ()):
-            with suppress(NoSuchIndex):  # dropped after it was chosen
+            with suppress(*GONE):  # after it was chosen
                 found_by_key = _chosen(table, txn, keys, (), table.numbers_of(partitions))
                 return [sum(batch.count for batch in found_by_key)] * len(functions)
     found, work = added_up(table, txn, functions, (), condition, limit, partitions, rows)
@@ -324,7 +325,7 @@ def added_up(
         if condition is not None and limit is None:
             choice, numbers = way_of(table, condition, names, partitions)
             if choice is not None:
-                with suppress(NoSuchIndex):  # dropped after it was chosen
+                with suppress(*GONE):  # after it was chosen
                     return _add_up_copies(table, found, partial(_chosen, table, txn, choice, numbers=numbers))
         else:
             numbers = table.numbers_of(partitions)

@@ -19,7 +19,7 @@ from tidemark.engine.access.batch_operations import (
 )
 from tidemark.engine.access.statuses import refuse_released
 from tidemark.engine.access.unique_reads import find, read
-from tidemark.engine.base.errors import RowNotFound
+from tidemark.engine.base.errors import RowNotFound, SnapshotTooOld
 from tidemark.engine.base.ids import NO_EPOCH
 from tidemark.engine.index.stored import StoredUnique
 from tidemark.engine.index.unique_keys import KeyEncoder, Lookups, one_key
@@ -54,14 +54,21 @@ def missing(table: Table, index: StoredUnique, key: Any, row: int | None = None)
     )
 
 
-def _lock_all(txn: Transaction, table: Table, index: StoredUnique, keys: Any, first_row: int = 0) -> EncodedKeys:
-    """Lock the rows with these keys, given in the form the caller gave them; return their primary keys. Raises:
-    RowNotFound.
+def _lock_all(txn: Transaction, table: Table, name: str, keys: Any, first_row: int = 0) -> EncodedKeys:
+    """Lock the rows with these keys of an index, given in the form the caller gave them; return their primary keys.
+    Raises: RowNotFound.
     """
-    encoder = KeyEncoder(table.definition, index.definition.columns)
-    columns = encoder.columns(keys)  # once: an iterator gives its keys once
-    lookups = encoder.encode(columns)
-    primary, found = find(txn, table, index, lookups, locks=True)
+    columns = None
+    while True:
+        try:
+            index = table.unique(name)
+            encoder = KeyEncoder(table.definition, index.definition.columns)
+            columns = encoder.columns(keys) if columns is None else columns  # an iterator gives its keys once
+            lookups = encoder.encode(columns)
+            primary, found = find(txn, table, index, lookups, locks=True)
+            break
+        except SnapshotTooOld as error:
+            table = table.in_force(txn, error)
     if found.size == lookups.count:
         return primary
     row = next((place for place, each in enumerate(found) if place != each), int(found.size))
@@ -149,8 +156,13 @@ def delete(txn: Transaction, table: Table, key: Any, where: Expression | Program
 def _lock_row(txn: Transaction, table: Table, key: Any, name: str) -> Any:
     txn.check(locks=True)
     table.check()
-    index = table.unique(name)
-    primary = locked_key(txn, table, index, one_key(index.tree.shape, table.name, key))
+    while True:
+        try:
+            index = table.unique(name)
+            primary = locked_key(txn, table, index, one_key(index.tree.shape, table.name, key))
+            break
+        except SnapshotTooOld as error:
+            table = table.in_force(txn, error)
     if primary is None:
         raise missing(table, index, key)
     return primary
@@ -183,9 +195,8 @@ def delete_many(txn: Transaction, table: Table, keys: Any, name: str) -> int:
     """Delete the rows with these keys of a unique index; return how many. All or none. Raises: RowNotFound."""
     txn.check(locks=True)
     table.check()
-    index = table.unique(name)
     with txn.savepoint():
-        primary = _lock_all(txn, table, index, keys)
+        primary = _lock_all(txn, table, name, keys)
         touch_many(txn, table, primary, MODE_DELETE, 0)
     return primary.count
 
@@ -199,7 +210,7 @@ def update_many(txn: Transaction, table: Table, data: Any, name: str, progress: 
 
 
 def _update_batch(txn: Transaction, table: Table, batch: Batch, name: str) -> int:
-    index, columns = table.unique(name), batch.columns
-    names = [each for each in columns.schema.names if each not in index.definition.columns]
-    primary = _lock_all(txn, table, index, columns, batch.first_row)
+    columns = batch.columns
+    names = [each for each in columns.schema.names if each not in table.unique(name).definition.columns]
+    primary = _lock_all(txn, table, name, columns, batch.first_row)
     return change_columns(txn, table, primary, columns.select(names), batch.first_row)

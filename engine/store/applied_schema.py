@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tidemark.engine.base.errors import InvariantBroken, TablespaceInUse
 from tidemark.engine.disk.tablespaces import TablespaceDefinition
 from tidemark.engine.schema.definition import TableDefinition
-from tidemark.engine.store.schema_changes import change_columns, is_change_of_columns
+from tidemark.engine.store.index_renewal import change_and_renew
+from tidemark.engine.store.schema_changes import change_columns, is_change_of_columns, renewed_indexes
 
 if TYPE_CHECKING:
     from tidemark.engine.store.store import Store
@@ -78,6 +79,8 @@ def _alter(store: Store, after: TableDefinition) -> None:
             store.create_index(table.name, next(each for each in after.indexes if each.name not in names))
     elif table.is_change_of_partitions(after):
         store.change_partitions(table.name, lambda _: after.partition)
+    elif is_change_of_columns(before, after) and renewed_indexes(before, after):
+        change_and_renew(store, table, lambda _, __: after)
     elif is_change_of_columns(before, after):
         change_columns(store, table.name, lambda _: after)
     else:

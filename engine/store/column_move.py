@@ -1,14 +1,13 @@
 """Columns that get a wider type while transactions run, in bytes of their own (ADR 0045).
 
 Order: a hidden column is added after the others; its values are made of those of the old one, by ordinary transactions
-of many rows; then writers are kept away, the rows of older transactions follow, and one record of the log gives the
-name and the place of the old column to the new one. A crash or an error before that leaves the old column; the hidden
-one is used again by the next attempt.
+of many rows; indexes over it are begun; then writers are kept away, the rows of older transactions follow, and one
+record of the log gives the name and the place of the old column to the new one. A crash or an error before that leaves
+the old column; the hidden one is used again by the next attempt.
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,21 +18,25 @@ from tidemark.engine.base.errors import LockTimeout, NoSuchTable
 from tidemark.engine.memory.arena_layout import S_INDEX_GENERATION
 from tidemark.engine.rows.columnar import encode_keys
 from tidemark.engine.store.index_build import POLL_SECONDS, wait_for_older
+from tidemark.engine.store.index_renewal import IndexRenewals, change_and_renew
 from tidemark.engine.store.schema_changes import (
-    change_columns,
     is_in_place,
+    publish_columns,
+    refuse_checked,
     refuse_indexed,
     with_hidden_column,
     with_moved_column,
     with_shown_column,
     with_wider_column,
 )
+from tidemark.engine.table.table import TableAltered
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from tidemark.engine.access.scan_batch import ScanBatch
+    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.engine.store.store import Store
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
@@ -49,11 +52,17 @@ def widen_column(
     Raises: NoSuchTable, NoSuchColumn, SchemaInvalid, Unsupported, LockTimeout, MemoryExhausted, RedoOverloaded,
     StoreFailed.
     """
-    definition = store.tables.named(name).definition
-    if is_in_place(definition, column, kind, nullable):
-        change_columns(store, name, lambda before: with_wider_column(before, column, kind, nullable), column)
-    else:
-        _Move(store, name, column, kind, nullable, any_value).run()
+    table = store.tables.named(name)
+    if not is_in_place(table.definition, column, kind, nullable):
+        return _Move(store, name, column, kind, nullable, any_value).run()
+
+    def widened(table: Table, renewals: IndexRenewals) -> TableDefinition:
+        after = with_wider_column(table.definition, column, kind, nullable)
+        refuse_indexed(table.definition, column, renewals.others(table), "changed")
+        refuse_checked(table.definition, column, table.announced, "changed")
+        return after
+
+    change_and_renew(store, table, widened)
 
 
 class _Move:
@@ -64,6 +73,7 @@ class _Move:
         self._store, self._name, self._id, self._column = store, table.name, table.table_id, column
         self._kind, self._nullable, self._any_value = kind, nullable, any_value
         self._held: Table | None = None  # the version whose writers wait
+        self._renewals = IndexRenewals(store, table, self._after, is_held=True)
 
     def run(self) -> None:
         users = self._store.users
@@ -72,15 +82,18 @@ class _Move:
             self._begin()
             table = self._newest()
             self._fill(table)  # nearly all rows, while others write
+            self._renewals.begin()  # and nearly all entries
             while not self._publish(table):
                 table = self._newest()
                 birth = self._hold(table)
                 what = f"column {self._column} is widened"
                 wait_for_older(self._store.resources, self._alive, table, birth, what, column=self._column)
-                self._fill(table)
-                self._await_views(table)
+                if self._fill(table):
+                    self._renewals.walk(table)
+                    self._await_views(table)
         finally:
             self._release()
+            self._renewals.end()
             users.unpin(self)
 
     def _newest(self) -> Table:
@@ -104,27 +117,37 @@ class _Move:
             self._check(table)
             after = with_hidden_column(table.definition, self._column, self._kind, self._nullable)
             if after is not table.definition:
-                view = table.altered(after)
-                store.schema.log({"alter": json.loads(after.to_json())}, lambda: store.tables.replace(table, view))
+                publish_columns(store, table, table.altered(after))
 
     def _check(self, table: Table) -> None:
         """Raises: as `with_wider_column`; SchemaInvalid if an index over the column is being built."""
         with_wider_column(table.definition, self._column, self._kind, self._nullable)
-        refuse_indexed(table.definition, self._column, tuple(each.definition for each in table.building), "widened")
+        refuse_indexed(table.definition, self._column, self._renewals.others(table), "widened")
+
+    def _after(self, table: Table, renewals: IndexRenewals) -> TableDefinition:
+        """Return the definition in which the column has moved. Raises: as `_check`."""
+        self._check(table)
+        return with_moved_column(table.definition, self._column, self._kind, self._nullable)
 
     # --- values -----------------------------------------------------------------------------------
-    def _fill(self, table: Table) -> None:
-        """Give the hidden column the values of the old one in all committed rows."""
+    def _fill(self, table: Table) -> bool:
+        """Give the hidden column the values of the old one in all committed rows; False if the table has another
+        version now.
+        """
         definition, hidden = with_shown_column(table.definition, self._column, self._kind, self._nullable)
         view = table.altered(definition)
         view.checks = None  # no value that a check reads is changed
         if self._held is table:
             view.stamp = table.held_stamp
         names = [*definition.primary_key, self._column, hidden]
-        for number in sorted(table.by_number):
-            for batch in committed_batches(view, number, names):
-                self._alive()
-                self._fill_batch(view, batch, names)
+        try:
+            for number in sorted(table.by_number):
+                for batch in committed_batches(view, number, names):
+                    self._alive()
+                    self._fill_batch(view, batch, names)
+        except TableAltered:
+            return False
+        return True
 
     def _fill_batch(self, view: Table, batch: ScanBatch, names: list[str]) -> None:
         hidden = names[-1]
@@ -191,11 +214,7 @@ class _Move:
             self._alive()
             if self._held is not table or self._newest() is not table:
                 return False
-            self._check(table)
-            after = with_moved_column(table.definition, self._column, self._kind, self._nullable)
-            view = table.altered(after)
-            store.schema.log({"alter": json.loads(after.to_json())}, lambda: store.tables.replace(table, view))
-            return True
+            return self._renewals.publish(table)
 
     def _release(self) -> None:
         """Open the gate for writers. A KeyboardInterrupt is ignored: every step can be repeated."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -149,17 +149,30 @@ class IndexBuild(OnlineBuild):
         self.definition = definition
         self._progress = progress
         self._kinds = {kind: fillings[kind] for kind in kinds_of(definition)}
-        self._parts: list[AnyIndex] = []
+        self.parts: list[AnyIndex] = []
         self._fillings: list[Filling] = []
 
     def _build(self) -> None:
         table = self._announce()
-        self._fillings = [self._kinds[type(part)](self, part) for part in self._parts]
+        self.begin_filling(table)
+        while not self._publish(table):
+            self.walk(table)
+
+    def begin_filling(self, table: Table) -> None:
+        """Wait until all open transactions maintain what was announced. Raises: LockTimeout, and as `check`."""
+        self._fillings = [self._kinds[type(part)](self, part) for part in self.parts]
         for filling in self._fillings:
             filling.wait_for_older(table)
-        while not self._publish(table):
-            for filling in self._fillings:
-                filling.walk(table)
+
+    def walk(self, table: Table) -> None:
+        """Add the entries of the rows that have none. Raises: as `Filling.walk_fragment`."""
+        for filling in self._fillings:
+            filling.walk(table)
+
+    def is_walked(self, table: Table) -> bool:
+        """Whether the rows of all fragments have entries."""
+        walked = min(filling.walked for filling in self._fillings)
+        return all(number <= walked for number in table.by_number)
 
     def _announce(self) -> Table:
         resources, definition = self.resources, self.definition
@@ -174,14 +187,21 @@ class IndexBuild(OnlineBuild):
                 )
             before = table.definition
             replace(before, indexes=(*before.indexes, *waiting, definition))  # raises if the definition is invalid
-            for kind in self._kinds:
-                part = table.make_index(definition, kind, ix.INDEX_ANNOUNCED)
-                self._parts.append(part)
-                table.announce(part)
-                if announce_index(resources.mem, table.handle, part.tree.handle) != OK:
-                    raise memory_full(resources.mem, "another index")
-                resources.index_generation += 1
+            self._make_parts(table, table)
             return table
+
+    def _make_parts(self, table: Table, view: Table) -> None:
+        """Create the parts as they are in a version `view` of the table, and announce them. Raises: MemoryExhausted,
+        SchemaInvalid.
+        """
+        resources = self.resources
+        for kind in self._kinds:
+            part = view.make_index(self.definition, kind, ix.INDEX_ANNOUNCED)
+            self.parts.append(part)
+            table.announce(part)
+            if announce_index(resources.mem, table.handle, part.tree.handle) != OK:
+                raise memory_full(resources.mem, "another index")
+            resources.index_generation += 1
 
     def report(self, table: Table) -> None:
         """Tell the caller how many rows are done: each part is filled from all rows."""
@@ -191,12 +211,11 @@ class IndexBuild(OnlineBuild):
 
     def _publish(self, table: Table) -> bool:
         """Log the definition and publish the index to scans, in one step; False if a fragment is not walked yet."""
-        parts = self._parts
+        parts = self.parts
         with self._schema.changing():
             self.check(table)
             table = table.newest
-            walked = min(filling.walked for filling in self._fillings)
-            if any(number > walked for number in table.by_number):
+            if not self.is_walked(table):
                 return False
             before = table.definition
             after = replace(before, version=before.version + 1, indexes=(*before.indexes, self.definition))
@@ -207,9 +226,9 @@ class IndexBuild(OnlineBuild):
         table, mem = self._table, self.resources.mem
         with self._schema.latch:
             drop_unlisted(mem)
-            if table is None or not {*table.indexes.values(), *table.uniques.values()}.isdisjoint(self._parts):
+            if table is None or not {*table.indexes.values(), *table.uniques.values()}.isdisjoint(self.parts):
                 return
-            for part in self._parts:
+            for part in self.parts:
                 withdraw_index(mem, table.handle, part.tree.handle)
                 table.withdraw(part)
                 part.drop()
@@ -290,6 +309,20 @@ class TreeFilling(Filling):
             self._entries = min(SLICE_ENTRIES, 2 * self._entries)
 
 
+def drop_parts(parts: Sequence[AnyIndex]) -> None:
+    """Free withdrawn parts of indexes. A KeyboardInterrupt is raised later: each step can be repeated."""
+    interrupt: KeyboardInterrupt | None = None
+    while True:
+        try:
+            for part in parts:
+                part.drop()
+            break
+        except KeyboardInterrupt as error:
+            interrupt = error
+    if interrupt is not None:
+        raise interrupt
+
+
 def drop_index(schema: SchemaLog, table_name: str, name: str) -> None:
     """Drop an index, see `Store.drop_index`."""
     with schema.changing():
@@ -301,15 +334,6 @@ def drop_index(schema: SchemaLog, table_name: str, name: str) -> None:
         try:
             schema.log({"alter": json.loads(after.to_json())}, lambda: table.remove_index(after, parts))
         finally:
-            # After publication the index is gone, even if the wait for the disk failed. A KeyboardInterrupt is raised
-            # later: each step can be repeated.
-            interrupt: KeyboardInterrupt | None = None
-            while table.definition is after:
-                try:
-                    for part in parts:
-                        part.drop()
-                    break
-                except KeyboardInterrupt as error:
-                    interrupt = error
-            if interrupt is not None:
-                raise interrupt
+            # After publication the index is gone, even if the wait for the disk failed.
+            if table.definition is after:
+                drop_parts(parts)

@@ -12,6 +12,7 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import SchemaInvalid, TableExists, Unsupported
+from tidemark.engine.index.key_values import KeyShape
 from tidemark.engine.programs.checks import check_definitions
 from tidemark.engine.schema.column import ABSENT, Column, fresh
 from tidemark.engine.schema.definition import DEFAULT_TABLESPACE, TableDefinition
@@ -26,12 +27,14 @@ from tidemark.engine.schema.partition import (
     partition_from_json,
 )
 from tidemark.engine.schema.partition_words import partition_columns
+from tidemark.engine.schema.row_shape import compute_layout
 from tidemark.engine.types.base import shown
 
 if TYPE_CHECKING:
     from tidemark.engine.programs.expressions import Expression
     from tidemark.engine.schema.check_definition import CheckDefinition
     from tidemark.engine.store.store import Store
+    from tidemark.engine.table.table import Table
     from tidemark.engine.types import ColumnType
 
 
@@ -279,14 +282,31 @@ def with_wider_column(
             table=definition.name,
             column=name,
         )
-    refuse_indexed(definition, name, definition.indexes, "widened")
     if name in definition.primary_key:
         _check_wider_key(definition, column, kind, nullable)
     elif column.is_disk:
         raise Unsupported(f"{definition.name}.{name} is a disk column and cannot be widened")
     if is_in_place(definition, name, kind, nullable):
-        return _with(definition, position, replace(column, type=kind))
-    return with_moved_column(with_hidden_column(definition, name, kind, nullable), name, kind, nullable)
+        after = _with(definition, position, replace(column, type=kind))
+    else:
+        after = with_moved_column(with_hidden_column(definition, name, kind, nullable), name, kind, nullable)
+    for index in renewed_indexes(definition, after):
+        KeyShape(after, compute_layout(after), index.columns)  # raises if the key may be too long
+    return after
+
+
+def renewed_indexes(before: TableDefinition, after: TableDefinition) -> tuple[IndexDefinition, ...]:
+    """Return the indexes that read other bytes in the next version of a definition, where a column has got wider."""
+    known = {index.name: _read_by(before, index) for index in before.indexes}
+    return tuple(each for each in after.indexes if each.name in known and known[each.name] != _read_by(after, each))
+
+
+def _read_by(definition: TableDefinition, index: IndexDefinition) -> tuple[object, ...]:
+    """Return what an index reads of each of its columns: where it is, its type, and whether it may be NULL."""
+    live = len(definition.columns)
+    places = {column.name: at for at, (position, column) in enumerate(definition.physical) if position < live}
+    known = {column.name: column for column in definition.columns}
+    return tuple((places[name], known[name].type, known[name].nullable) for name in index.columns)
 
 
 def _check_wider_key(definition: TableDefinition, column: Column, kind: ColumnType, nullable: bool) -> None:
@@ -331,11 +351,14 @@ def with_hidden_column(definition: TableDefinition, name: str, kind: ColumnType,
 def with_shown_column(
     definition: TableDefinition, name: str, kind: ColumnType, nullable: bool
 ) -> tuple[TableDefinition, str]:
-    """Return the same version with the hidden column after the others, and its name there. Raises: SchemaInvalid."""
+    """Return the same version with the hidden column among the others, and its name there. Raises: SchemaInvalid."""
     at, hidden = _found_hidden(definition, name, kind, nullable)
     names = {column.name for column in definition.columns}
     own = next(each for number in range(len(names) + 1) if (each := f"wider {number}") not in names)
-    columns = (*definition.columns, replace(hidden, name=own, nullable=True))
+    # Before those that were added since: without dropped columns, the order is that of the places.
+    older = sum(column.added <= hidden.added for column in definition.columns)
+    made = replace(hidden, name=own, nullable=True)
+    columns = (*definition.columns[:older], made, *definition.columns[older:])
     return replace(definition, columns=columns, dropped=_without(definition.dropped, at)), own
 
 
@@ -414,4 +437,10 @@ def change_columns(
         view = table.altered(after)
         if view.format.numbered is not None:
             store.sequences.look_again(table.table_id)  # until now rows brought numbers that no call saw
-        store.schema.log({"alter": json.loads(after.to_json())}, lambda: store.tables.replace(table, view))
+        publish_columns(store, table, view)
+
+
+def publish_columns(store: Store, table: Table, view: Table) -> None:
+    """Log a version of a table that differs in columns, and show it. Durable on return. Raises: as `SchemaLog.log`."""
+    change = {"alter": json.loads(view.definition.to_json())}
+    store.schema.log(change, lambda: store.tables.replace(table, view))

@@ -14,6 +14,7 @@ import weakref
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from tidemark.engine.base import limits
 from tidemark.engine.base.errors import (
     LockTimeout,
     MemoryExhausted,
@@ -264,8 +265,8 @@ class Table:
 
     @property
     def held_stamp(self) -> int:
-        """A stamp that no version of the table has yet."""
-        return self.definition.version + 1 << MODE_BITS
+        """A stamp that no version of any table has."""
+        return self.definition.version + limits.SCHEMA_VERSION_MAX << MODE_BITS
 
     def let_go(self) -> None:
         """Undo `hold`, in whatever version is in force. Repeating the call changes nothing."""
@@ -277,9 +278,9 @@ class Table:
 
     def in_force(self, txn: Any, error: Exception | None = None) -> Table:
         """Return the newest version for a call whose images were of an older one; wait at the gate. error: with which
-        the call ended. Raises: LockTimeout; a SnapshotTooOld that another version would raise too.
+        the call ended. Raises: LockTimeout; a SnapshotTooOld that no other version avoids.
         """
-        if isinstance(error, SnapshotTooOld) and (txn.view is not None or not self.is_moved):
+        if isinstance(error, SnapshotTooOld) and (txn.view is not None or self.superseded_by is None):
             raise error
         gate = self.newest.gate
         if gate is not None:
@@ -479,9 +480,13 @@ class Table:
         return [part for part in parts if part is not None]
 
     def index(self, name: str) -> StoredIndex:
-        """Return the tree of the index of this name. Raises: NoSuchIndex, Unsupported for one without an order."""
+        """Return the tree of the index of this name. Raises: NoSuchIndex, Unsupported for one without an order;
+        SnapshotTooOld if a newer version of the table has made it anew.
+        """
         found = self.indexes.get(name) if isinstance(name, str) else None
         if found is not None:
+            if self.definition.version < found.since:
+                raise found.made_anew()
             return found
         # Asked of the definition: the other part may be there alone while the index is being published or removed.
         if not any(each.name == name and not each.is_ordered for each in self.definition.indexes):
@@ -494,9 +499,13 @@ class Table:
         )
 
     def unique(self, name: str) -> StoredUnique:
-        """Return the hash of the index of this name. Raises: NoSuchIndex, Unsupported for one that is not unique."""
+        """Return the hash of the index of this name. Raises: NoSuchIndex, Unsupported for one that is not unique;
+        SnapshotTooOld if a newer version of the table has made it anew.
+        """
         found = self.uniques.get(name) if isinstance(name, str) else None
         if found is not None:
+            if self.definition.version < found.since:
+                raise found.made_anew()
             return found
         if not any(each.name == name and not each.is_unique for each in self.definition.indexes):
             raise self._no_index(name)
@@ -567,6 +576,28 @@ class Table:
         publish_index(self.mem, self.handle, 0, definition.version)
         self.definition = definition
         self._share(indexes=indexes, uniques=uniques, building=building)
+
+    def with_parts(self, definition: TableDefinition, built: Sequence[AnyIndex]) -> Table:
+        """Do `altered`; the new version has these parts, which were announced, for those of the same names."""
+        view = self.altered(definition)
+        view.indexes, view.uniques = self._including(built)
+        view.building = tuple(each for each in self.building if each not in built)
+        return view
+
+    def publish_parts(self, built: Sequence[AnyIndex]) -> None:
+        """Let kernels use parts of a version that is published next. It cannot fail, and may be repeated."""
+        for index in built:
+            publish_index(self.mem, self.handle, index.tree.handle, self.definition.version)
+            index.since = self.definition.version
+
+    def withdraw_parts(self, replaced: Sequence[AnyIndex]) -> None:
+        """Remove parts, for which this version, just published, has others. It cannot fail, and may be repeated."""
+        for index in replaced:
+            index.is_replaced = True
+        self._share(indexes=self.indexes, uniques=self.uniques, building=self.building)
+        for index in replaced:
+            withdraw_index(self.mem, self.handle, index.tree.handle)
+        self._follow_uniques()
 
     def _including(self, built: Sequence[AnyIndex]) -> tuple[dict[str, StoredIndex], dict[str, StoredUnique]]:
         ordered = {each.name: each for each in built if isinstance(each, StoredIndex)}

@@ -50,6 +50,41 @@ def test_any_epoch_of_a_random_history_is_restored(seed: int, on_disk: bool) -> 
     store.db.close()
 
 
+def test_columns_that_get_wider_with_their_indexes_come_back_at_each_time() -> None:
+    db, place = open_memory(None, **ROOM), MemoryFiles()
+    columns = [tm.Column("id", tm.Int64), tm.Column("n", tm.Int32), tm.Column("s", tm.Char(5))]
+    table = db.create_table("test.a", columns, "id")
+    table.insert_many([(key, -key, f"s{key}") for key in range(300)])
+    db.create_index("test.a", "by_n", "n", unique=True, ordered=True)
+    db.create_index("test.a", "by_s", ["s", "n"])
+    archive = archived(db, place)
+    take(db, place)
+    history: dict[int, Tables] = {db.sync(): content(db)}
+    for number, change in enumerate(
+        (
+            lambda: db.widen_column("test.a", "n", tm.Int64),
+            lambda: table.update_many([{"id": key, "n": key + (1 << 40)} for key in range(0, 300, 3)]),
+            lambda: db.widen_column("test.a", "s", tm.VarChar(20), nullable=True),
+            lambda: table.update(7, {"s": "longer than before", "n": 1 << 60}),
+            lambda: db.widen_column("test.a", "s", tm.VarChar(30)),
+            lambda: table.delete(8),
+        )
+    ):
+        change()
+        if number in (1, 4):
+            take(db, place, incremental=True)
+        history[db.sync()] = content(db)
+    archive.copy()
+    for epoch, want in history.items():
+        assert content_of(restored(place, until=epoch, **ROOM), **ROOM) == want, f"epoch {epoch}"
+    copy = open_memory(restored(place, **ROOM), **ROOM)
+    assert copy["test.a"].get(1 << 60, index="by_n").s == "longer than before"
+    assert [row.id for row in copy["test.a"].scan(index="by_s", prefix="longer")] == [7]
+    assert copy.check()["is_sound"] and len(copy["test.a"]) == 299
+    copy.close()
+    db.close()
+
+
 def test_tables_made_changed_and_dropped_after_the_backup_are_there_at_their_time() -> None:
     db, place = open_memory(None, **ROOM), MemoryFiles()
     db.create_table("test.a", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")

@@ -104,13 +104,13 @@ class State:
         found = table.column(column)
         if not _is_wider(found.kind, kind):
             raise Refused("SchemaInvalid")
-        if column in table.index_columns():
-            raise Refused("SchemaInvalid")
         if column in table.key:
             if not _has_same_keys(found.kind, kind) or column in _deciding(table):
                 raise Refused("Unsupported")
         elif found.disk:
             raise Refused("Unsupported")
+        if column in table.index_columns() and not kind.is_keyable:
+            raise Refused("SchemaInvalid")
         place = table.names.index(column)
         given = found.default in (None, ABSENT)
         table.columns[place] = replace(found, kind=kind, default=found.default if given else kind.take(found.default))

@@ -242,7 +242,8 @@ def test_columns_that_get_wider_keep_their_values(db: tm.Database, source: Sourc
     """Story: INT to BIGINT and NOT NULL to NULL stopped the ingest: nothing changed the bytes of rows here."""
     source.sql(
         "CREATE TABLE d.w (id INT PRIMARY KEY, n INT NOT NULL, u INT UNSIGNED, f FLOAT, d DECIMAL(10,2), c CHAR(5),"
-        " v CHAR(5), b VARCHAR(9) NOT NULL);"
+        " v CHAR(5), b VARCHAR(9) NOT NULL, KEY of_n (n), UNIQUE KEY of_u (u, id), KEY of_df (d, f),"
+        " UNIQUE KEY of_v (v, id) USING BTREE, KEY of_b (b));"
         "INSERT INTO d.w SELECT seq, -seq, 4294967295 - seq, seq / 8, seq / 100, CONCAT('c', seq), 'ü', 'x'"
         " FROM seq_1_to_500;"
     )
@@ -265,6 +266,9 @@ def test_columns_that_get_wider_keep_their_values(db: tm.Database, source: Sourc
     )
     take_in(db, source)
     assert_same(db, source, "d.w")
+    assert {each["name"] for each in db["d.w"].indexes()} == {"of_n", "of_u", "of_df", "of_v", "of_b"}
+    assert [row.m for row in db["d.w"].scan(index="of_df", lower=decimal.Decimal("1234567890123456"))] == [None]
+    assert db["d.w"].get((-1, 1 << 40), index="of_u").v == "abcdefgh" and db.check()["is_sound"]
     kinds = [column.type for column in db["d.w"].definition.columns]
     assert kinds[:5] == [tm.Int64, tm.Int64, tm.Int64, tm.Float64, tm.Decimal(20, 4)]
 

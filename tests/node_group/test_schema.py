@@ -60,8 +60,9 @@ def test_indexes_partitions_columns_and_tablespaces_come_and_go_with_rows_betwee
         lambda: db.rename_column(NAME, "n", "number"),
         lambda: db.widen_column(NAME, "late", tm.VarChar(40)),
         lambda: db.set_default(NAME, "late", "later"),
-        lambda: db.drop_index(NAME, "by_n"),
+        lambda: db.widen_column(NAME, "email", tm.VarChar(90)),  # with the index over it
         lambda: db.widen_column(NAME, "number", tm.Int64, nullable=True),
+        lambda: db.drop_index(NAME, "by_n"),
         lambda: db[NAME].update(210, {"number": None}),
         lambda: db[NAME].update(211, {"number": 1 << 40}),
         lambda: db.create_index(NAME, "by_both", ["number", "late"]),
@@ -76,7 +77,7 @@ def test_indexes_partitions_columns_and_tablespaces_come_and_go_with_rows_betwee
         lambda: db[NAME].insert_many(rows(rng, range(40))),
     ]
     for number, step in enumerate(steps):
-        if number == 19:
+        if number == 20:
             db.drop_index("other.t", "by_email")
         step()
         verify(pair, f"step {number}")

@@ -128,6 +128,16 @@ CHANGES: list[tuple[str, Callable[[tm.Database], Any]]] = [
     ("widen", lambda db: db.widen_column("d.t", "name", tm.VarChar(90))),
     ("widen to text", lambda db: db.widen_column("d.t", "name", tm.Text)),
     ("widen with other bytes", lambda db: (db.add_column("d.t", NARROW), db.widen_column("d.t", "n", tm.Int64))),
+    (
+        "widen with indexes",
+        lambda db: (
+            db.create_index("d.t", "one_name", ["name", "part"], unique=True, ordered=True),
+            db.widen_column("d.t", "name", tm.VarChar(90)),
+            db.add_column("d.t", NARROW),
+            db.create_index("d.t", "by_n", "n"),
+            db.widen_column("d.t", "n", tm.Int64, nullable=True),
+        ),
+    ),
     ("null too", lambda db: (db.add_column("d.t", NARROW), db.widen_column("d.t", "n", tm.Int32, nullable=True))),
     ("default", lambda db: db.set_default("d.t", "name", "it's")),
     ("default null", lambda db: db.set_default("d.t", "name", None)),

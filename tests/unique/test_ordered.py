@@ -247,12 +247,9 @@ def test_equality_is_a_lookup_and_a_range_reads_the_order() -> None:
 # --- life -----------------------------------------------------------------------------------------
 def test_it_follows_its_column_and_goes_as_one() -> None:
     db = indexed(ROWS)
-    for change in (
-        lambda: db.drop_column(NAME, "name"),
-        lambda: db.widen_column(NAME, "name", tm.VarChar(60)),
-    ):
-        with pytest.raises(tm.SchemaInvalid, match="is part of index by"):
-            change()
+    with pytest.raises(tm.SchemaInvalid, match="is part of index by"):
+        db.drop_column(NAME, "name")
+    db.widen_column(NAME, "name", tm.VarChar(60))
     db.rename_column(NAME, "name", "title")
     db.rename(NAME, "test.p")
     table = db["test.p"]

@@ -1,8 +1,9 @@
 """The built-in program over tables whose columns and names change, also within transactions and local checkpoints.
 
-As `history`, and columns are added, dropped and renamed, defaults changed, texts made longer, tables renamed, between
-the calls of open transactions and between the fragments of a local checkpoint. One table has a var part from the
-beginning, the other gets side pages. The promised state has column names and defaults besides the rows.
+As `history`, and columns are added, dropped, indexed and renamed, defaults changed, columns made wider with their
+indexes, tables renamed, between the calls of open transactions and between the fragments of a local checkpoint. One
+table has a var part from the beginning, the other gets side pages. The promised state has column names and defaults
+besides the rows; each index finds all rows.
 """
 
 from __future__ import annotations
@@ -107,6 +108,12 @@ class SchemaHistory(History):
         draw = rng.random()
         at = rng.randrange(1, len(columns)) if len(columns) > 1 else 0
         column = columns[at]
+        call = self._index_change(name, column) if at and moves else None
+        if call is not None:
+            return call, columns, lambda row: row
+        is_indexed = any(column.name in index.columns for index in self.db[name].definition.indexes)
+        if is_indexed and (draw < 0.6 or not moves):  # built anew only when the transactions that are open have ended
+            draw = 1.0
         if not at or (draw < 0.4 and len(columns) < COLUMNS_MAX):
             added = self._column()
             call = functools.partial(self.db.add_column, name, added)
@@ -127,11 +134,23 @@ class SchemaHistory(History):
             kind = WIDER[column.type]
             columns[at] = Column(column.name, kind, column.nullable, column.default)
             return functools.partial(self.db.widen_column, name, column.name, kind), columns, lambda row: row
-        if name in NAMES and draw > 0.95:
+        if name in NAMES and 0.95 < draw < 1.0:
             return None, columns, lambda row: row
         default = self.value(column.type)
         columns[at] = Column(column.name, column.type, column.nullable, default, column.storage)
         return functools.partial(self.db.set_default, name, column.name, default), columns, lambda row: row
+
+    def _index_change(self, name: str, column: Column) -> Callable[[], object] | None:
+        """At times, a call that gives a column an index, or drops that."""
+        if column.is_disk or not column.type.keyable or self.rng.random() < 0.7:
+            return None
+        index = next((each for each in self.db[name].definition.indexes if column.name in each.columns), None)
+        if index is not None:
+            return functools.partial(self.db.drop_index, name, index.name) if self.rng.random() < 0.4 else None
+        self.made += 1
+        is_unique = self.rng.random() < 0.5
+        options = {"unique": is_unique, "ordered": is_unique}
+        return functools.partial(self.db.create_index, name, f"i{self.made}", [column.name, "id"], **options)
 
     def _column(self) -> Column:
         self.made += 1
@@ -258,11 +277,17 @@ def shown(schema: dict[str, list[Column]]) -> list[tuple[str, str]]:
 def verify(db: Any, ledger: Ledger) -> list[str]:
     """`whole_state`, columns included."""
     schema = {name: list(db[name].definition.columns) for name in db.tables() if not name.startswith("crash_harness.")}
-    found = digest_of({**state_of(db), SCHEMA: shown(schema)})
+    for name in schema:
+        keys = sorted(row.id for row in db[name])
+        for index in db[name].indexes():
+            found = sorted(row.id for row in db[name].scan(index=index["name"]))
+            if found != keys:
+                return [f"index {index['name']} of {name} finds {len(found)} of {len(keys)} rows"]
+    state = digest_of({**state_of(db), SCHEMA: shown(schema)})
     last = ledger.acknowledged[-1] if ledger.acknowledged else digest_of({SCHEMA: []})
-    if found in {last, *ledger.under_way}:
+    if state in {last, *ledger.under_way}:
         return []
-    which = ledger.acknowledged.index(found) + 1 if found in ledger.acknowledged else 0
+    which = ledger.acknowledged.index(state) + 1 if state in ledger.acknowledged else 0
     rows = {name: len(rows) for name, rows in state_of(db).items()}
     return [f"state {which or 'that never was'} of {len(ledger.acknowledged)} (rows {rows}, {shown(schema)})"]
 
