@@ -95,6 +95,12 @@ def test_secret_is_a_new_file_of_its_owner_alone(tmp_path: Path):
         ("serve store --server-id 1 --secret-file secret --tls-cert secret", 2, "--tls-key"),
         ("serve store --server-id 1 --secret-file secret --tls-cert secret --tls-key secret", 2, "TLS"),
         ("serve store --server-id 1 --secret-file secret --listen nowhere", 1, "host:port"),
+        ("serve store --server-id 1 --mysql 127.0.0.1:0", 2, "--mysql-user NAME:FILE"),
+        ("serve store --server-id 1 --secret-file secret --mysql-user repl:secret", 2, "--mysql HOST:PORT"),
+        ("serve store --server-id 1 --mysql 127.0.0.1:0 --mysql-user repl", 2, "NAME:FILE, got 'repl'"),
+        ("serve store --server-id 1 --mysql 127.0.0.1:0 --mysql-user a:secret --mysql-read b", 2, "--mysql-read b"),
+        ("serve store --server-id 1 --mysql 127.0.0.1:0 --mysql-user a:short", 1, "16 to 256 bytes"),
+        ("serve store --server-id 1 --mysql 0.0.0.0:0 --mysql-user a:secret", 1, "needs tls"),
         ("serve empty --server-id 1 --secret-file secret", 1, "no store"),
         ("serve store --server-id 1 --secret-file secret -o log_bon=x", 1, "log_bin"),
         ("replicate 127.0.0.1:1 store --server-id 2", 2, "--secret-file"),
@@ -118,6 +124,30 @@ def test_wrong_usage_is_one_line_with_what_to_do(line, code, said, tmp_path: Pat
     assert called.exit_code == code, called.output
     lines = [line for line in called.output.splitlines() if line.startswith("Error:")]
     assert len(lines) == 1 and said in lines[0]
+
+
+def test_store_is_served_to_clients_of_mysql_alone(tmp_path: Path):
+    import pymysql
+
+    whole = {"log_update_as_write": False, "log_updated_only": False}
+    with tm.open(tmp_path / "source", server_id=1, log_bin="binlog", **whole) as db:
+        db.create_table("shop.item", [tm.Column("id", tm.Int64), tm.Column("v", tm.VarChar(9))], "id")
+        db["shop.item"].insert((1, "x"))
+    write_secret(tmp_path / "secret", b"sixteen bytes or more\n")
+    arguments = ["serve", "source", "--server-id", "1", "--mysql", "127.0.0.1:0", "--mysql-user", "reader:secret"]
+    options = ["-o", "log_update_as_write=off", "-o", "log_updated_only=off"]
+    command = Command(tmp_path, *arguments, "--mysql-read", "reader", "--mysql-flavor", "mariadb", *options, "--json")
+    try:
+        said = json.loads(command.readline())
+        assert said["serving"] == said["mysql"] and said["calls"] is None
+        port = int(said["mysql"].rpartition(":")[2])
+        given: dict[str, Any] = {"user": "reader", "password": b"sixteen bytes or more", "ssl_disabled": True}
+        with pymysql.connect(host="127.0.0.1", port=port, **given) as client, client.cursor() as cursor:
+            assert "MariaDB" in client.get_server_info()
+            cursor.execute("SELECT * FROM shop.item")
+            assert cursor.fetchall() == ((1, "x"),)
+    finally:
+        command.kill()
 
 
 def test_tutorial_of_two_sites_runs(tmp_path: Path):

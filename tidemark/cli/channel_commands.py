@@ -152,7 +152,7 @@ def serve(
             "calls": None if taking is None else taking.name,
             "metrics": None if scraped is None else scraped.name,
         }
-        also = "".join(f", {what} at {name}" for what, name in more.items() if name is not None)
+        also = "".join(f", {what} at {name}" for what, name in more.items() if name not in (None, serving.name))
         text = f"serving {store} at {serving.name}{also}{'' if tls is None else ' with TLS'}"
         print_result({"serving": serving.name, "tls": tls is not None, **more}, as_json, lambda: [text])
         while not stopped.wait(1.0):
