@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 import tidemark as tm
+from tests.replication.mariadb_rig import Server
 from tests.replication.mysql_port_rig import HOST, PATIENCE_S, USERS, follow, store, wait_equal
-from tests.replication.test_mysql_peers import _ByGtid, _ByPosition, _MariaDB, peer
+from tests.replication.mysql_rig import MySqlServer
+from tests.replication.test_mysql_peers import peer
 from tidemark.replication.mysql_source.flavors import MARIADB
 
 REPLICA_ID = 77
@@ -18,17 +20,33 @@ ON = {
     "mysql": "INSTALL PLUGIN rpl_semi_sync_replica SONAME 'semisync_replica.so';"
     " SET GLOBAL rpl_semi_sync_replica_enabled=1",
 }
-KINDS = {
+
+
+class _MySQL(MySqlServer):
+    """One without GTIDs; it refuses a source with them."""
+
+    options = ("--gtid-mode=OFF", "--enforce-gtid-consistency=OFF", "--relay-log=relay")
+
+
+class _Numbered(MySqlServer):
+    options = ("--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--relay-log=relay")
+
+
+class _MariaDB(Server):
+    options = ("--relay-log=relay", "--slave-exec-mode=STRICT")
+
+
+KINDS: dict[str, tuple[type[Server], dict[str, str]]] = {
     "MariaDB by position": (_MariaDB, {}),
     "MariaDB by GTID": (_MariaDB, {"USE_GTID": "slave_pos"}),
-    "MySQL by position": (_ByPosition, {}),
-    "MySQL by GTID": (_ByGtid, {"AUTO_POSITION": "1"}),
+    "MySQL by position": (_MySQL, {}),
+    "MySQL by GTID": (_Numbered, {"AUTO_POSITION": "1"}),
 }
 
 
 @pytest.mark.parametrize("kind, given", KINDS.values(), ids=KINDS)
 def test_ack_of_a_replica_says_that_it_has_received_and_not_applied(
-    kind: type[_MariaDB], given: dict[str, str], tmp_path: Path
+    kind: type[Server], given: dict[str, str], tmp_path: Path
 ) -> None:
     """Story: an ack that counted as applied would promise rows that the replica does not show."""
     with peer(kind) as (server, flavor):
