@@ -91,6 +91,7 @@ if TYPE_CHECKING:
     from tidemark.remote.snapshot import RemoteSnapshotTable as RemoteSnapshotTable
     from tidemark.remote.table import RemoteTable as RemoteTable
     from tidemark.remote.transaction import RemoteTransaction as RemoteTransaction
+    from tidemark.replication.mysql_source.users import MysqlUser as MysqlUser
     from tidemark.replication.wire.wire import client_tls as client_tls
     from tidemark.replication.wire.wire import server_tls as server_tls
     from tidemark.scans import Scan as Scan
@@ -100,6 +101,8 @@ if TYPE_CHECKING:
     from tidemark.session import TypedTransactionTable as TypedTransactionTable
     from tidemark.sites.channel import Applied as Applied
     from tidemark.sites.channel import Channel as Channel
+    from tidemark.sites.mysql_serving import MysqlServing as MysqlServing
+    from tidemark.sites.mysql_serving import serve_mysql as serve_mysql
     from tidemark.sites.serving import Serving as Serving
     from tidemark.sites.serving import serve as serve
     from tidemark.snapshot import Snapshot as Snapshot
@@ -142,11 +145,13 @@ _HOMES = {
     "tidemark.remote.snapshot": "RemoteSnapshot RemoteSnapshotTable",
     "tidemark.remote.table": "RemoteTable",
     "tidemark.remote.transaction": "RemoteTransaction",
+    "tidemark.replication.mysql_source.users": "MysqlUser",
     "tidemark.replication.wire.wire": "client_tls server_tls",
     "tidemark.scans": "Scan",
     "tidemark.sequences": "Sequence",
     "tidemark.session": "Transaction TransactionTable TypedTransactionTable",
     "tidemark.sites.channel": "Applied Channel",
+    "tidemark.sites.mysql_serving": "MysqlServing serve_mysql",
     "tidemark.sites.serving": "Serving serve",
     "tidemark.snapshot": "Snapshot SnapshotTable",
     "tidemark.typed_rows": "TypedSnapshotTable",

@@ -762,6 +762,7 @@ class Database(_Calls):
     loads = Awaited(SyncDatabase.loads)
     sweep_loads = Awaited(SyncDatabase.sweep_loads)
     wait_applied = Awaited(SyncDatabase.wait_applied)
+    wait_received = Awaited(SyncDatabase.wait_received)
     check_binlog = Awaited(SyncDatabase.check_binlog)
     check_replication = Awaited(SyncDatabase.check_replication)
     replication_rows = Awaited(SyncDatabase.replication_rows)

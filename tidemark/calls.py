@@ -172,6 +172,7 @@ STORE_CALLS = (
         lacks={"read-only store": _OF_WRITER, "awaited store": "it is an iterator; use it in a thread"},
     ),
     Call("wait_applied", Kind.REPLICATION, lacks={"read-only store": _OF_WRITER}),
+    Call("wait_received", Kind.REPLICATION, lacks={"read-only store": _OF_WRITER}),
     Call("check_binlog", Kind.REPLICATION, lacks={"read-only store": _OF_WRITER}),
     Call("check_replication", Kind.REPLICATION),
     Call("replication_rows", Kind.REPLICATION),

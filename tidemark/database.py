@@ -580,6 +580,35 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
         self.check_usable()
         self.endpoint.reach.wait(epoch, timeout_ms, at)
 
+    def wait_received(self, epoch: int, timeout_ms: int = 10_000, at: Sequence[int] | None = None) -> None:
+        """Wait until replicas of this store have received an epoch, and everything before it.
+
+        They have it in their relay logs and may not show it yet: `wait_applied` waits for that. A replica of MySQL or
+        MariaDB counts here if it is semi-synchronous, and never there. What it has received survives a crash of its
+        machine only with `sync_relay_log=1` there.
+
+        Args:
+            epoch: As `sync` returns it.
+            timeout_ms: How long to wait.
+            at: Server ids of sites. None: all replicas that have reported since the store was opened. A site that is
+                further on, past a replica, can be named; it has received what it has applied.
+
+        Raises:
+            PeerTimeout: A site has not received the epoch in time. The error names these sites (`servers`) and what is
+                known of all (`received`).
+            Rejected: The store has no binlog, no replica has reported, or `at` names this site or no site.
+            StoreFailed: The store is closed or has failed.
+
+        Examples:
+            >>> try:
+            ...     db.wait_received(db.sync(), timeout_ms=0, at=[2])
+            ... except tm.PeerTimeout as error:
+            ...     error.servers
+            [2]
+        """
+        self.check_usable()
+        self.endpoint.reach.wait_received(epoch, timeout_ms, at)
+
     def outcome(self, txid: int) -> str:
         """Return the outcome of a transaction: "committed", "aborted", or "unknown" if it is still open or older than
         the kept log.

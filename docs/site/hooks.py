@@ -33,7 +33,12 @@ RETURNED = (
     *("remote.table.RemoteTable", "remote.transaction.RemoteTransaction", "remote.scan.RemoteScan"),
     *("remote.snapshot.RemoteSnapshot", "remote.snapshot.RemoteSnapshotTable"),
     *("session.Transaction", "scans.Scan", "snapshot.Snapshot", "snapshot.SnapshotTable"),
-    *("sites.serving.Serving", "remote.serving.CallServing", "engine.programs.interpreter.Program"),
+    *(
+        "sites.serving.Serving",
+        "sites.mysql_serving.MysqlServing",
+        "remote.serving.CallServing",
+        "engine.programs.interpreter.Program",
+    ),
     "engine.base.errors.Error",
     *("typed_rows.TypedReads", "handles.TypedTable", "typed_rows.TypedSnapshotTable"),
     *("session.TypedTransactionTable", "read_only.ReadOnlySnapshot", "session.TransactionTable"),

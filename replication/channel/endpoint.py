@@ -238,8 +238,10 @@ class Endpoint:
             raise Rejected("a source needs a binlog; open the store with log_bin", option="log_bin")
         return self.binlog
 
-    def source_binlog(self) -> SourceBinlog:
-        """Return a reader of the binlog for one replica; close it. Raises: Rejected without a binlog."""
+    def source_binlog(self, is_limited: bool = False) -> SourceBinlog:
+        """Return a reader of the binlog for one replica; close it. is_limited: purge keeps the file that it reads up to
+        `mysql_purge_bytes` only. Raises: Rejected without a binlog.
+        """
         binlog = self.log()
         holder = object()
 
@@ -252,9 +254,9 @@ class Endpoint:
             if place is None:
                 binlog.unpin(holder)
             else:
-                binlog.pin(holder, place)
+                binlog.pin(holder, place, made.lose if is_limited else None)
 
-        return SourceBinlog(
+        made = SourceBinlog(
             self.files,
             self.site.server_id,
             end,
@@ -267,6 +269,7 @@ class Endpoint:
             self._own_functions,
             self._copy,
         )
+        return made
 
     def _copy(self, request: bytes) -> Generator[bytes]:
         """Yield the pieces of a first copy. From its start to its end, the binlog is not purged."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 RECEIVED, APPLIED, CONFIRMED = "received", "applied", "confirmed"
 EPOCHS_MAX = 1 << 16
+SITES_MAX = 1 << 10
 _LOOK_SECONDS = 0.5
 
 
@@ -75,6 +76,7 @@ class Reach:
         self._applied_in = applied_in
         self._changed = threading.Condition()
         self.heard: dict[int, int] = {}  # the newest own epoch that is applied at each other site, by server id
+        self.received: dict[int, int] = {}  # the newest own epoch that each replica has durably, by server id
         self._applied_here: dict[int, _AppliedHere] = {}  # by server id of the source
         self._trails: dict[int, EpochTrail] = {}
         self.on_change: list[Callable[[], None]] = []  # called when there may be more to report to sources
@@ -94,10 +96,10 @@ class Reach:
                 trail.set_out(epoch, wall_us)
             self._changed.notify_all()
 
-    def _trail(self, server_id: int) -> EpochTrail:
+    def _trail(self, server_id: int, stations: Sequence[str] = (RECEIVED, APPLIED, CONFIRMED)) -> EpochTrail:
         trail = self._trails.get(server_id)
-        if trail is None:
-            trail = self._trails[server_id] = EpochTrail((RECEIVED, APPLIED, CONFIRMED))
+        if trail is None or len(trail.stations) < len(stations):
+            trail = self._trails[server_id] = EpochTrail(stations)
             self._status.trails[f"to server {server_id}"] = trail
         return trail
 
@@ -110,7 +112,22 @@ class Reach:
         self._changed.notify_all()
         return True
 
+    def _note_received(self, server_id: int, epoch: int) -> None:
+        if epoch > self.received.get(server_id, -1):
+            self.received[server_id] = epoch
+            self._changed.notify_all()
+
     # --- reports received -------------------------------------------------------------------------
+    def note_received(self, server_id: int, epoch: int) -> None:
+        """Record that a replica has received an epoch, from one that never reports what it has applied. Of very many
+        replicas only the first are recorded.
+        """
+        with self._changed:
+            if server_id == self._own_id or (server_id not in self._trails and len(self._trails) >= SITES_MAX):
+                return
+            self._trail(server_id, (RECEIVED,)).passed(RECEIVED, epoch)
+            self._note_received(server_id, epoch)
+
     def note_report(
         self, server_id: int, received: int, applied: int, forwarded_epochs: Iterable[tuple[int, int]] = ()
     ) -> None:
@@ -120,6 +137,7 @@ class Reach:
         with self._changed:
             trail = self._trail(server_id)
             trail.passed(RECEIVED, received)
+            self._note_received(server_id, max(received, applied))
             trail.passed(APPLIED, applied)
             if not self._is_circular():
                 trail.passed(CONFIRMED, applied)
@@ -131,7 +149,8 @@ class Reach:
         """Record a returned row, which says that a site has applied an epoch of this site."""
         with self._changed:
             for trail in self._trails.values():
-                trail.passed(CONFIRMED, epoch)
+                if CONFIRMED in trail.stations:
+                    trail.passed(CONFIRMED, epoch)
             is_news = self._rise(server_id, epoch)
         if is_news:
             self._notify()
@@ -175,6 +194,20 @@ class Reach:
     # --- waiting ----------------------------------------------------------------------------------
     def wait(self, epoch: int, timeout_ms: int, at: Sequence[int] | None) -> None:
         """See `Database.wait_applied`."""
+        self._wait(epoch, timeout_ms, at, APPLIED)
+
+    def wait_received(self, epoch: int, timeout_ms: int, at: Sequence[int] | None) -> None:
+        """See `Database.wait_received`."""
+        self._wait(epoch, timeout_ms, at, RECEIVED)
+
+    def _known(self, station: str) -> dict[int, int]:
+        """Return the newest epoch known to be at a station of each site, by server id. What is applied was received."""
+        known = dict(self.heard)
+        for server_id, epoch in self.received.items() if station == RECEIVED else ():
+            known[server_id] = max(epoch, known.get(server_id, epoch))
+        return known
+
+    def _wait(self, epoch: int, timeout_ms: int, at: Sequence[int] | None, station: str) -> None:
         binlog = self._binlog
         if binlog is None:
             raise Rejected("a store without a binlog has no replicas to wait for; open it with log_bin")
@@ -183,28 +216,30 @@ class Reach:
         deadline = self._clock.monotonic() + timeout_ms / 1_000
         with self._changed:
             while True:
-                sites = list(self.heard) if at is None else list(at)
+                reported = self.heard if station == APPLIED else self.received
+                sites = list(reported) if at is None else list(at)
                 if not sites:
                     raise Rejected("no replica has connected since the store was opened; name server ids with at=")
                 # Read before `newest_epoch`: a handled epoch is either in the binlog or has nothing to log.
                 is_logged = binlog.has_through(epoch)
-                wanted = min(epoch, binlog.newest_epoch)
-                lacking = [each for each in sites if self.heard.get(each, -1) < wanted]
+                wanted, known = min(epoch, binlog.newest_epoch), self._known(station)
+                lacking = [each for each in sites if known.get(each, -1) < wanted]
                 if is_logged and not lacking:
                     return
                 rest_s = deadline - self._clock.monotonic()
                 if rest_s <= 0:
-                    raise self._late(epoch, timeout_ms, lacking)
+                    raise late(station, epoch, timeout_ms, lacking, known)
                 self._changed.wait(min(rest_s, _LOOK_SECONDS))
 
-    def _late(self, epoch: int, timeout_ms: int, lacking: list[int]) -> PeerTimeout:
-        known = dict(self.heard)
-        if not lacking:
-            text = f"epoch {epoch} is not closed, or not in the binlog, after {timeout_ms} ms; call sync()"
-            return PeerTimeout(text, epoch=epoch, servers=[], applied=known)
-        found = "; ".join(
-            f"server {each} is at epoch {known[each]}" if each in known else f"server {each} has not connected"
-            for each in lacking
-        )
-        text = f"epoch {epoch} was not applied within {timeout_ms} ms: {found}"
-        return PeerTimeout(text, epoch=epoch, servers=lacking, applied=known)
+
+def late(station: str, epoch: int, timeout_ms: int, lacking: list[int], known: dict[int, int]) -> PeerTimeout:
+    """Return the error of a wait for a station that sites have not reached in time. known: where the sites are."""
+    evidence: dict[str, Any] = {"epoch": epoch, "servers": lacking, station: known}
+    if not lacking:
+        text = f"epoch {epoch} is not closed, or not in the binlog, after {timeout_ms} ms; call sync()"
+        return PeerTimeout(text, **evidence)
+    found = "; ".join(
+        f"server {each} is at epoch {known[each]}" if each in known else f"server {each} has not connected"
+        for each in lacking
+    )
+    return PeerTimeout(f"epoch {epoch} was not {station} within {timeout_ms} ms: {found}", **evidence)

@@ -81,6 +81,13 @@ class SourceBinlog:
         self._copy = copy
         self._copying: Generator[bytes] | None = None
         self._open: tuple[str, File] | None = None
+        self._is_lost = False
+        self.on_lost: Callable[[], None] = lambda: None  # called by the thread that purges
+
+    def lose(self) -> None:
+        """Note that the file being read was purged all the same: no further read succeeds."""
+        self._is_lost = True
+        self.on_lost()
 
     def settings(self) -> Settings:
         """Return the conflict functions of this site. Raises: PeerError if the store has failed."""
@@ -117,6 +124,22 @@ class SourceBinlog:
         """Return the newest epoch that may leave the site, and its end."""
         with self._peer_errors():
             return self._end()
+
+    def names(self) -> list[str]:
+        """Return the files that may leave the site, oldest first. Raises: PeerError if the binlog is unreadable."""
+        with self._peer_errors():
+            _, end = self._end()
+            index = self._index()
+            newest = index.number_of(end.file) or 0
+            return [name for name in index.names if (index.number_of(name) or 0) <= newest]
+
+    def size(self, name: str) -> int:
+        """Return the number of bytes of a file that may leave the site. Raises: PositionLost if it was purged,
+        PeerError.
+        """
+        with self._peer_errors():
+            _, end = self._end()
+            return end.position if name == end.file else self.files.size(self._file(name))
 
     # --- where to begin ---------------------------------------------------------------------------
     def locate(self, start: Start) -> Position:
@@ -234,6 +257,8 @@ class SourceBinlog:
         """
         with self._peer_errors():
             while True:
+                if self._is_lost:
+                    raise self._lost(at.file)
                 _, end = self._end()
                 file = self._file(at.file)
                 limit = end.position if at.file == end.file else self.files.size(file)

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 from tidemark.engine.base.errors import LimitExceeded, NotPrimary, PeerError, Rejected, StorageFull, TooManyFiles
 from tidemark.engine.base.ids import gci_of
 from tidemark.engine.base.limits import GCI_MAX
+from tidemark.engine.base.options import parse_size
 from tidemark.engine.base.owner import call_owner
 from tidemark.engine.files.durable_files import make_folder
 from tidemark.engine.rows.row_format import RowFormat
@@ -40,6 +41,7 @@ from tidemark.replication.injector.injector import Injector, InjectorOptions, Wr
 from tidemark.replication.injector.mark import FOLDER, STOPPED, leave_mark
 from tidemark.replication.injector.pending_system_rows import PendingSystemRows
 from tidemark.replication.injector.table_rules import TableRules, capture
+from tidemark.replication.injector.whole_files import WholeFiles
 from tidemark.replication.settings.options import BY_NAME, OF_BINLOG, Effect, check_of_node, settings
 from tidemark.replication.settings.system_tables import (
     NDB_APPLY_STATUS,
@@ -97,6 +99,8 @@ class AttachedBinlog:
         self.on_epoch: list[Callable[[int], None]] = []
         self.newest_epoch = 0  # the newest one in the files
         self.pins: dict[object, Position] = {}
+        # Holders of pins that `mysql_purge_bytes` limits, and what to call when their file is purged all the same.
+        self._limited: dict[object, Callable[[], None]] = {}
         self._counters = dict.fromkeys(("epochs", "incidents", "load_marks", "statements", "rows"), 0)
         self._written = self._handled = self._latest_rows = 0
         self._wanted = 0  # newest epoch passed to `reach`; its local checkpoint waits, or was abandoned
@@ -115,6 +119,8 @@ class AttachedBinlog:
         index = IndexTable(store) if self.has_index else None
         self.rules = TableRules(self._values, lambda: replication_rows(store))
         self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], WriterOptions.of(self._values))
+        self.whole = WholeFiles(files, FOLDER, self.writer.index.names)
+        self.rules.on_partial = call_owner(self._note_partial)
         self._injector = Injector(
             self.writer, InjectorOptions.of(self._values), self.rules, call_owner(self._status_plans)
         )
@@ -295,6 +301,10 @@ class AttachedBinlog:
                 # These options decide how this one table is logged, from the next epoch on.
                 capture(self._store, self.rules, [status])
 
+    def option(self, name: str) -> Any:
+        """Return the present value of an option of the store."""
+        return self._values[name]
+
     def check_logged(self, definition: TableDefinition) -> None:
         """Check that a table is logged, so that `set_up` may change the way it is logged. Raises: Rejected."""
         with self.turn:
@@ -305,6 +315,33 @@ class AttachedBinlog:
                     " the store again, and repeat the call",
                     table=definition.name,
                 )
+
+    def check_whole(self) -> None:
+        """Check that peers of MySQL can be served: updates are logged as updates, with whole rows. Raises: Rejected,
+        with the first other table by name.
+        """
+        with self.turn:
+            partial = [
+                name
+                for name, table in sorted(self._store.tables.by_name.items())
+                if not is_system_table(name) and not self.rules.rule_of(table.definition).is_whole
+            ]
+        if partial:
+            options = ("log_update_as_write", "log_updated_only", "log_update_as_minimal")
+            wanted = ", ".join(f"{name}=False" for name in options if self._values[name])
+            advice = f"open the store with {wanted}, or " if wanted else ""
+            raise Rejected(
+                f"table {partial[0]} logs updates as writes or in part, which peers of MySQL take for other changes;"
+                f" {advice}give the table binlog_type 7 in mysql.ndb_replication and open the store again",
+                table=partial[0],
+            )
+
+    def _note_partial(self, table: str) -> None:
+        self.whole.spoil(self.writer.end.file, table)
+
+    def may_be_updates(self, file: str, table: str) -> bool:
+        """Whether writes to a table in a file may be updates."""
+        return self.whole.may_be_updates(file, table)
 
     def set_up(self, definition: TableDefinition) -> None:
         """Log a table by its row of `mysql.ndb_replication` from now on, as after an opening."""
@@ -399,6 +436,7 @@ class AttachedBinlog:
             call()
 
     def write_epoch(self, changes: EpochChanges) -> WrittenEpoch | None:
+        self.whole.begin(self.writer.end.file, self.rules.are_whole)
         try:
             return self._injector.write(changes)
         except LimitExceeded as error:
@@ -464,21 +502,37 @@ class AttachedBinlog:
             self._expire()
         self.rows.write()
 
-    def pin(self, holder: object, place: Position) -> None:
-        """Keep the file of a position, and later files, until `unpin`, or until the holder pins another position."""
+    def pin(self, holder: object, place: Position, on_lost: Callable[[], None] | None = None) -> None:
+        """Keep the file of a position, and later files, until `unpin`, or until the holder pins another position. With
+        `on_lost`, files are kept up to `mysql_purge_bytes` only; it is called when the file is purged all the same.
+        """
+        if on_lost is not None:
+            self._limited[holder] = on_lost
         self.pins[holder] = place
 
     def unpin(self, holder: object) -> None:
         self.pins.pop(holder, None)
+        self._limited.pop(holder, None)
 
     def _kept(self) -> str:
-        """Return the oldest file that is needed: by a channel, by the next restart, or by a reader in another process,
-        which has pinned its file and may continue with later ones.
+        """Return the oldest file that is needed: by a channel, by the next restart, by a peer of the MySQL protocol
+        that is not too late, or by a reader in another process, which has pinned its file and may continue with
+        later ones.
         """
         index = self.writer.index
-        needed = [self._epoch_file, *(place.file for place in list(self.pins.values()))]
+        needed = [self._epoch_file]
+        limited = {holder for holder in list(self._limited) if not self._is_within_limit(holder)}
+        needed += [place.file for holder, place in list(self.pins.items()) if holder not in limited]
         needed += [name for name in index.names if self._files.is_pinned(index.path(name))][:1]
         return min((name for name in needed if name in index.names), key=index.place_of)
+
+    def _is_within_limit(self, holder: object) -> bool:
+        """Whether the file that a holder has pinned, and those after it, have at most `mysql_purge_bytes`."""
+        index, place = self.writer.index, self.pins.get(holder)
+        if place is None or place.file not in index.names:
+            return False
+        kept = sum(self._files.size(index.path(name)) for name in index.names[index.place_of(place.file) :])
+        return kept <= parse_size("mysql_purge_bytes", self._values["mysql_purge_bytes"])
 
     def purge(self, to: str | None = None, before_s: int | None = None, bytes_max: int | None = None) -> list[str]:
         """Remove old files, and their rows of `ndb_binlog_index`: files before the file `to`, files that ended before
@@ -502,6 +556,12 @@ class AttachedBinlog:
         """Remove the files before the last one of these; return their names."""
         gone = self.writer.index.purge_to(max(names, key=self.writer.index.place_of))
         self.rows.files_have_gone |= bool(gone)
+        self.whole.purged(gone)
+        for holder, on_lost in list(self._limited.items()):
+            place = self.pins.get(holder)
+            if place is not None and place.file in gone:
+                self.unpin(holder)
+                on_lost()
         return gone
 
     def _expire(self) -> None:

@@ -21,6 +21,7 @@ from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import is_system_table
 from tidemark.engine.schema.partitions_layout import HH_FIXED_WORDS, HH_FRAGMENTS, HH_WORDS
 from tidemark.engine.txn.tables import set_capture
+from tidemark.replication.binlog.events import UPDATE
 from tidemark.replication.binlog.images import FULL_RULE, ImageRule, Present, rule_of
 from tidemark.replication.binlog.row_plan import TablePlans
 from tidemark.replication.settings.binlog_type import binlog_type
@@ -48,6 +49,14 @@ class TableRule:
     slice_count: int = 1
     slice_id: int = 0
     has_function: bool = False
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether updates are logged as updates, and all images have all columns."""
+        rule = self.rule
+        return rule is None or (
+            rule.update_kind == UPDATE and rule.update_before is rule.update_after is rule.delete is Present.FULL
+        )
 
     @property
     def capture(self) -> int:
@@ -87,6 +96,8 @@ class TableRules:
         self._values = values
         self._rows = rows
         self._rules: dict[int, TableRule] = {}
+        # Called with the name of a table before rows of it are logged that are not whole.
+        self.on_partial: Callable[[str], None] = lambda name: None
         self._plans: dict[tuple[int, int], TablePlans] = {}
 
     def set_up(self, definition: TableDefinition) -> TableRule:
@@ -142,6 +153,11 @@ class TableRules:
         found = self._rules.get(definition.table_id)
         return self.set_up(definition) if found is None else found
 
+    @property
+    def are_whole(self) -> bool:
+        """Whether the rows of all tables that were set up are logged whole."""
+        return all(each.is_whole for each in list(self._rules.values()) if each.rule is not FULL_RULE)
+
     def logged(self, row_format: RowFormat) -> LoggedTable | None:
         """Return how the rows of a version of a table are logged, None if not at all."""
         definition = row_format.definition
@@ -149,6 +165,8 @@ class TableRules:
         if found.rule is None:
             return None
         is_status = definition.name == NDB_APPLY_STATUS
+        if not is_status and not found.is_whole:
+            self.on_partial(definition.name)
         return LoggedTable(self.plans(row_format), found.rule, is_status, found.slice_count, found.slice_id)
 
     def plans(self, row_format: RowFormat) -> TablePlans:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -132,7 +133,9 @@ class GtidSet:
 
     def __contains__(self, gtid: tuple[uuid.UUID, int]) -> bool:
         server, number = gtid
-        return any(first <= number <= last for first, last in self.by_uuid.get(server, ()))
+        intervals = self.by_uuid.get(server, ())
+        place = bisect_right(intervals, (number, NUMBER_MAX))
+        return place > 0 and number <= intervals[place - 1][1]
 
     def __or__(self, other: GtidSet) -> GtidSet:
         return GtidSet.of((*self._each(), *other._each()))

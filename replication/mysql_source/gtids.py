@@ -22,7 +22,7 @@ from tidemark.replication.binlog.scan import header_at, read_format
 from tidemark.replication.mysql_source.gtid_sets import GtidSet
 from tidemark.replication.mysql_source.mariadb_events import DOMAIN
 from tidemark.replication.mysql_source.packets import Refused
-from tidemark.replication.mysql_source.protocol_layout import ER_BINLOG_READ
+from tidemark.replication.mysql_source.protocol_layout import ER_SOURCE_FATAL
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import File, Files
@@ -47,7 +47,7 @@ class Gtids:
     def _served(self) -> tuple[SyncedEnd, History]:
         served = self._writer.served()
         if served.history is None:
-            raise Refused(ER_BINLOG_READ, "The server has no GTIDs any more: log_gtids was turned off")
+            raise Refused(ER_SOURCE_FATAL, "The server has no GTIDs any more: log_gtids was turned off")
         return served, served.history
 
     # --- sets of MySQL ----------------------------------------------------------------------------
@@ -76,9 +76,9 @@ class Gtids:
         executed, purged = executed_of(served.number, history), self.purged()
         own = GtidSet({server: each for server, each in asked.by_uuid.items() if server == history.uuid})
         if own - executed:
-            raise Refused(ER_BINLOG_READ, _MORE)
+            raise Refused(ER_SOURCE_FATAL, _MORE)
         if purged - own:
-            raise Refused(ER_BINLOG_READ, _PURGED.format(_line(asked), _line(purged - own)))
+            raise Refused(ER_SOURCE_FATAL, _PURGED.format(_line(asked), _line(purged - own)))
         lacking = (executed - own).by_uuid.get(history.uuid)
         return served.end if lacking is None else self._start_of(lacking[0][0], served, history)
 
@@ -99,20 +99,20 @@ class Gtids:
         served, history = self._served()
         wanted = [each for each in _domains(text) if each[0] == DOMAIN]
         if len(wanted) > 1:
-            raise Refused(ER_BINLOG_READ, _MALFORMED.format(text[:200]))
+            raise Refused(ER_SOURCE_FATAL, _MALFORMED.format(text[:200]))
         before = self._oldest(history)[1]
         if not wanted:
             if before:
-                raise Refused(ER_BINLOG_READ, _TOO_OLD)
+                raise Refused(ER_SOURCE_FATAL, _TOO_OLD)
             return self._start_of(1, served, history)
         _, server_id, number = wanted[0]
         if number < max(before, history.first):
-            raise Refused(ER_BINLOG_READ, _TOO_OLD)
+            raise Refused(ER_SOURCE_FATAL, _TOO_OLD)
         found_id = self._writer.options.server_id
         if before < number <= served.number:
             found_id = self._found(number, served, history)[1].server_id
         if number > served.number or server_id != found_id:
-            raise Refused(ER_BINLOG_READ, _NOT_HERE.format(f"{DOMAIN}-{server_id}-{number}"))
+            raise Refused(ER_SOURCE_FATAL, _NOT_HERE.format(f"{DOMAIN}-{server_id}-{number}"))
         return self._start_of(number + 1, served, history)
 
     # --- files ------------------------------------------------------------------------------------
@@ -127,7 +127,7 @@ class Gtids:
             if number < history.first:
                 break
         if found is None:
-            raise Refused(ER_BINLOG_READ, _NO_FILE)
+            raise Refused(ER_SOURCE_FATAL, _NO_FILE)
         return found
 
     def _before(self, name: str, history: History) -> int | None:
@@ -174,7 +174,7 @@ class Gtids:
                     if (gtid.source, gtid.number) == (history.source, number):
                         return Position(name, at), header
                 break
-        raise Refused(ER_BINLOG_READ, _NO_FILE)  # purged meanwhile
+        raise Refused(ER_SOURCE_FATAL, _NO_FILE)  # purged meanwhile
 
     def _number_at(self, place: Position, served: SyncedEnd, history: History) -> int:
         names = read_index(self._files, self._folder, self._base).names
@@ -222,7 +222,7 @@ def _domains(text: str) -> list[tuple[int, ...]]:
         words = part.split("-")
         is_sound = len(words) == len(_SIZES) and all(re.fullmatch(r"[0-9]{1,20}", each) for each in words)
         if not is_sound or any(int(each) >> 8 * size for each, size in zip(words, _SIZES, strict=True)):
-            raise Refused(ER_BINLOG_READ, _MALFORMED.format(text[:200]))
+            raise Refused(ER_SOURCE_FATAL, _MALFORMED.format(text[:200]))
         found.append(tuple(map(int, words)))
     return found
 

@@ -6,7 +6,7 @@ and does not is refused before its proof is looked at. (L3) Known and unknown na
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -44,11 +44,21 @@ class Port:
 class Login:
     """The login of one connection. One thread at a time may call it."""
 
-    def __init__(self, port: Port, connection_id: int, nonce: bytes, host: str) -> None:
-        """host: of the client, for the text of a refusal."""
+    def __init__(
+        self,
+        port: Port,
+        connection_id: int,
+        nonce: bytes,
+        host: str,
+        admit: Callable[[MysqlUser, bytes], None] = lambda user, database: None,
+    ) -> None:
+        """host: of the client, for the text of a refusal. admit: called after a valid proof and before the answer to
+        it, with the user and the database that the client wants, empty for none; raises Refused.
+        """
         self._port = port
         self._nonce = nonce
         self._host = host
+        self._admit = admit
         self._taken = 0
         self._name = b""
         self.state = State.GREETED
@@ -138,11 +148,13 @@ class Login:
         port = self._port
         user = port.users.get(self._name)
         if not is_proved(port.flavor.plugin, user, port.stranger, self._nonce, proof):
-            name = self._name[:80].decode("utf-8", "replace")
+            name = "".join(each if each.isprintable() else "?" for each in self._name[:80].decode("utf-8", "replace"))
             used = "YES" if proof else "NO"
             raise Refused(
                 p.ER_ACCESS_DENIED, f"Access denied for user '{name}'@'{self._host}' (using password: {used})"
             )
+        assert user is not None
+        self._admit(user, self.database)
         self.user, self.state = user, State.DONE
         fast = self._send(bytes((p.AUTH_MORE, p.FAST_AUTH_DONE))) if port.flavor.plugin == p.CACHING_SHA2 else b""
         return fast + self._send(ok())

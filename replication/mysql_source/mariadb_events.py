@@ -1,8 +1,11 @@
-"""Events as a replica of MariaDB gets them: its own description of the format, and its own GTIDs.
+"""Events as a replica of MariaDB that follows by GTIDs gets them: its own description of the format, its own GTIDs.
 
-MariaDB's GTID also begins the transaction, so it stands for the store's GTID and BEGIN. Lengths differ from those in
-the file, positions do not: MariaDB reads positions in headers. The domain is always 0, and the server id is that of the
-event.
+MariaDB's GTID also begins the transaction, so it stands for the store's GTID and BEGIN. The domain is always 0, and the
+server id is that of the event.
+
+Lengths differ from those in the file, positions do not: a replica that follows by GTIDs takes its position from each
+GTID. From the description it would add up the length, which is longer than in the file, and then stop at a heartbeat
+with a lower position. So the description has no position: such an event is not counted.
 """
 
 from __future__ import annotations
@@ -86,7 +89,7 @@ class MariadbEvents:
             header, event = e.parse(raw, _PLACE)
             assert isinstance(event, e.FormatDescription)
             own = e.FormatDescription(self._version, event.created_s, _POST_HEADER_BYTES)
-            return [_framed(own, header, header.end_position)]
+            return [_framed(own, header, 0)]
         if kind == b.PREVIOUS_GTIDS_EVENT:
             header, event = e.parse(raw, _PLACE)
             assert isinstance(event, e.PreviousGtids)

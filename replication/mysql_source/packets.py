@@ -6,6 +6,8 @@ it, so memory is bounded by `limit_bytes` whatever the lengths in headers say.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tidemark.engine.base.errors import PeerError
 from tidemark.replication.mysql_source import protocol_layout as p
 
@@ -71,8 +73,12 @@ class PacketReader:
 class Fields:
     """Reads the fields of a message in order. Every method raises Refused past the end."""
 
-    def __init__(self, message: bytes) -> None:
+    def __init__(
+        self, message: bytes, malformed: tuple[tuple[int, str], str] = (p.ER_HANDSHAKE, "Bad handshake")
+    ) -> None:
+        """malformed: the error, number and text, of a message that is too short."""
         self._message = message
+        self._malformed = malformed
         self._at = 0
 
     @property
@@ -81,7 +87,7 @@ class Fields:
 
     def take(self, count: int) -> bytes:
         if count > self.left:
-            raise Refused(p.ER_HANDSHAKE, "Bad handshake")
+            raise Refused(*self._malformed)
         self._at += count
         return self._message[self._at - count : self._at]
 
@@ -92,7 +98,7 @@ class Fields:
         """Return the bytes before the next zero byte, and pass it."""
         end = self._message.find(b"\0", self._at)
         if end < 0:
-            raise Refused(p.ER_HANDSHAKE, "Bad handshake")
+            raise Refused(*self._malformed)
         found = self._message[self._at : end]
         self._at = end + 1
         return found
@@ -102,7 +108,7 @@ class Fields:
         first = self.integer(1)
         sizes = {0xFC: 2, 0xFD: 3, 0xFE: 8}
         if first in (p.NULL, 0xFF):
-            raise Refused(p.ER_HANDSHAKE, "Bad handshake")
+            raise Refused(*self._malformed)
         return self.take(self.integer(sizes[first]) if first in sizes else first)
 
 
@@ -127,6 +133,16 @@ def length_of(value: int) -> bytes:
         if value < 1 << 8 * size:
             return bytes((first,)) + value.to_bytes(size, "little")
     raise OverflowError(value)
+
+
+def end() -> bytes:
+    """Return the message after the columns and after the rows of an answer, and after the last event of a dump."""
+    return bytes((p.END,)) + bytes(2) + p.STATUS_AUTOCOMMIT.to_bytes(2, "little")
+
+
+def row(values: Sequence[bytes | None]) -> bytes:
+    """Return a row of an answer, from the texts of its values."""
+    return b"".join([b"\xfb" if each is None else length_of(len(each)) + each for each in values])
 
 
 def ok(affected: int = 0) -> bytes:

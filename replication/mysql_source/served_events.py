@@ -10,11 +10,13 @@ import zlib
 from typing import Final
 
 from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.mysql_source.flavors import MYSQL
 
 IGNORABLE_EVENT: Final = 28
 _HEADER = b.packer(b.EVENT_HEADER)
 _ROTATE = b.packer(b.ROTATE)
-_CREATED_OFFSET: Final = b.HEADER_BYTES + 2 + 50  # after the version of the format and of the server
+_VERSION_BYTES: Final = 50
+_CREATED_OFFSET: Final = b.HEADER_BYTES + 2 + _VERSION_BYTES  # after the version of the format and of the server
 
 
 def _sealed(head: tuple[int, ...], body: bytes) -> bytes:
@@ -38,11 +40,13 @@ def replaced(raw: bytes) -> bytes:
     return _sealed((timestamp_s, IGNORABLE_EVENT, server_id, size, position, b.FLAG_IGNORABLE), bytes(len(body)))
 
 
-def description(raw: bytes, is_from_start: bool) -> bytes:
+def description(raw: bytes, is_from_start: bool, version: str = MYSQL.version) -> bytes:
     """Return a file's FORMAT_DESCRIPTION for a dump from the start of the file, or from further on. Then it has no
-    position of its own, and no time of creation, at which a replica would drop its temporary tables.
+    position of its own, and no time of creation, at which a replica would drop its temporary tables. It is as long as
+    the file's. version: of the server that it names.
     """
     (timestamp_s, kind, server_id, size, position, flags), body = _parts(raw)
+    body = body[:2] + version.encode().ljust(_VERSION_BYTES, b"\0") + body[2 + _VERSION_BYTES :]
     if not is_from_start:
         place = _CREATED_OFFSET - b.HEADER_BYTES
         position, body = 0, body[:place] + bytes(4) + body[place + 4 :]
@@ -61,9 +65,11 @@ def heartbeat(name: str, position: int, server_id: int) -> bytes:
 
 
 def without_checksum(raw: bytes) -> bytes:
-    """Return an event for a peer that has asked for none; FORMAT_DESCRIPTION says so in its last byte."""
+    """Return an event for a peer that has asked for none. FORMAT_DESCRIPTION says so, and keeps its own: readers find
+    what it says from its end.
+    """
     (timestamp_s, kind, server_id, size, position, flags), body = _parts(raw)
     if kind == b.FORMAT_DESCRIPTION_EVENT:
-        body = body[:-1] + bytes((b.CHECKSUM_NONE,))
+        return _sealed((timestamp_s, kind, server_id, size, position, flags), body[:-1] + bytes((b.CHECKSUM_NONE,)))
     head = _HEADER.pack(timestamp_s, kind, server_id, size - b.CHECKSUM_BYTES, position, flags)
     return head + body

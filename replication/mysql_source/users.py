@@ -21,14 +21,26 @@ SECRET_BYTES_MIN, SECRET_BYTES_MAX = 16, 256
 
 @dataclass(frozen=True)
 class MysqlUser:
-    """A user of the MySQL port, allowed to replicate. may_read: also SELECT rows of tables."""
+    """A user of `serve_mysql`; every user may follow the binlog.
+
+    Args:
+        name: 1 to 32 bytes in UTF-8.
+        secret: The password, 16 to 256 bytes; see `read_secret`. It is sent by no login, but clients that register as a
+            replica may send it.
+        may_read: Whether the user may also read the rows of all tables.
+
+    Raises: SchemaInvalid.
+
+    Examples:
+        >>> tm.MysqlUser("repl", b"sixteen bytes or more", may_read=True)
+        MysqlUser(name='repl', may_read=True)
+    """
 
     name: str
     secret: bytes = field(repr=False)
     may_read: bool = False
 
     def __post_init__(self) -> None:
-        """Raises: SchemaInvalid."""
         if not isinstance(self.name, str) or not 0 < len(self.name.encode()) <= NAME_BYTES_MAX or "\0" in self.name:
             raise SchemaInvalid(f"a user's name has 1 to {NAME_BYTES_MAX} bytes, got {self.name!r}")
         if not isinstance(self.secret, bytes) or not SECRET_BYTES_MIN <= len(self.secret) <= SECRET_BYTES_MAX:

@@ -120,13 +120,14 @@ def _tokens(pattern: str) -> list[tuple[bool, str]]:
     return tokens
 
 
-def matches(pattern: str, name: str) -> bool:
-    """Return whether the whole name matches, ignoring case. The time is at most proportional to length of pattern times
-    length of name.
+def matches(pattern: str, name: str, is_exact: bool = False) -> bool:
+    """Return whether the whole name matches, ignoring case unless `is_exact`. The time is at most proportional to
+    length of pattern times length of name.
     """
-    tokens = [(is_wildcard, character.casefold()) for is_wildcard, character in _tokens(pattern)]
+    fold = str if is_exact else str.casefold
+    tokens = [(is_wildcard, fold(character)) for is_wildcard, character in _tokens(pattern)]
     # Each character alone: case folding may lengthen a character, and `_` matches one character of the name.
-    text = [character.casefold() for character in name]
+    text = [fold(character) for character in name]
     token = at = 0
     retry_token, retry_at = -1, 0  # the token after the last %, and where in the name the match of that % ends
     while at < len(text):

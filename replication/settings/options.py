@@ -71,6 +71,9 @@ OPTIONS: Final = (
     Option(
         "binlog_expire_s", int, 2_592_000, _S, Effect.ROTATION, "age at which files are purged; 0: never", 0, 1 << 32
     ),
+    Option(
+        "mysql_purge_bytes", _SIZE, "10 GiB", _S, Effect.AT_ONCE, "binlog kept for a connected MySQL peer", 0, 1 << 50
+    ),
     Option("log_updated_only", bool, True, _S, Effect.SET_UP, "images hold key and changed columns only"),
     Option("log_update_as_write", bool, True, _S, Effect.SET_UP, "updates are logged as writes"),
     Option("log_update_as_minimal", bool, False, _S, Effect.SET_UP, "updates have minimal images"),
@@ -136,6 +139,7 @@ class OpenKeywords(OptionKeywords, total=False):
     binlog_cache_size: Size
     max_binlog_size: Size
     binlog_expire_s: int
+    mysql_purge_bytes: Size
     log_updated_only: bool
     log_update_as_write: bool
     log_update_as_minimal: bool

@@ -109,7 +109,7 @@ def _note(text: str, star: str, slash: str) -> str:
     return f"{OURS}{text.replace('*/', '*' + slash).replace('/*', '/' + star)} */"
 
 
-def _key(word: str, index: IndexDefinition) -> str:
+def key(word: str, index: IndexDefinition) -> str:
     """Return the clause of an index. A server's unique keys have an order in any case; USING BTREE says it here."""
     if not index.is_unique:
         return f"{word} {name(index.name)} {_names(index.columns)}"
@@ -120,7 +120,7 @@ def _create(statement: s.CreateTable) -> str:
     definition = statement.definition
     pieces = [column(each) for each in definition.columns]
     pieces.append("PRIMARY KEY " + _names(definition.primary_key))
-    pieces += [_key("KEY", index) for index in definition.indexes]
+    pieces += [key("KEY", index) for index in definition.indexes]
     note = _note(definition.to_json().decode(), "\\u002a", "\\/")
     guard = "IF NOT EXISTS " if statement.may_exist else ""
     return f"CREATE TABLE {guard}{table_name(definition.name)} ({', '.join(pieces)}){partition(definition)} {note}"
@@ -145,7 +145,7 @@ def _alteration(statement: s.TableChange, before: TableDefinition | None, *, is_
             kind = None if before is None else before.columns[before.position(statement.column)].type
             return f"ALTER COLUMN {name(statement.column)} SET DEFAULT {_default(statement.default, kind)}"
         case s.CreateIndex():
-            return "ADD " + _key("INDEX", statement.index)
+            return "ADD " + key("INDEX", statement.index)
         case s.DropIndex():
             return "DROP INDEX " + name(statement.index)
         case s.AddCheck():

@@ -1,111 +1,65 @@
-"""The called end of links: one thread handles all unproved connections, and each peer has a thread.
-
-A connection costs a descriptor and a few KiB until its other side has proved that it knows the secret. Only then does
-the connection get one of the places reserved for peers, a thread and a `Wake`.
-
-Invariants:
-
-- (A1) The admission thread waits for no connection: bytes that one sends, drips or withholds cost the others nothing.
-- (A2) At most UNPROVED_MAX connections are unproved, UNPROVED_OF_ADDRESS_MAX of them from one address. One more
-  replaces the oldest that has not said hello, or else the oldest, so a peer gets through even if strangers stay
-  connected. Each has HANDSHAKE_SECONDS in all, TLS included.
-- (A3) The thread ends only with `close`. Out of descriptors or memory, or after a defect of its own, it drops an
-  unproved connection and pauses, and peers wait in the system's backlog.
-"""
+"""The called end of links: `Admission` for sides that prove with frames that they know the secret."""
 
 from __future__ import annotations
 
-import ipaddress
-import logging
-import selectors
 import socket
-import ssl
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from tidemark.engine.base.clock import Clock
-from tidemark.engine.base.errors import PeerError, PeerTimeout
-from tidemark.engine.base.limited_log import LimitedLog
+from tidemark.engine.base.errors import PeerError
+from tidemark.replication.wire.admission import Admission, Connection
 from tidemark.replication.wire.frames import Frame
 from tidemark.replication.wire.handshake import CalledHandshake, Party
-from tidemark.replication.wire.wire import (
-    HANDSHAKE_SECONDS,
-    SEND_SECONDS,
-    OpenLink,
-    TlsContext,
-    Wake,
-    Wire,
-    check_secret_at,
-    readable,
-)
-
-_log = logging.getLogger("tidemark.replication")
+from tidemark.replication.wire.wire import OpenLink, TlsContext, Wake, Wire, check_secret_at
 
 CALLERS_MAX = 64
-UNPROVED_MAX = 256
-UNPROVED_OF_ADDRESS_MAX = 128
-PAUSE_SECONDS = 1.0
-# Limit of one turn, so that a flood of strangers does not delay handshakes.
-ACCEPTED_IN_TURN_MAX = 16
-BACKLOG = 1_024
-_READ_BYTES = 4_096
 
 
-@dataclass(eq=False)
-class _Unproved:
-    """A connection whose other side has not proved itself yet."""
+class _CalledLink(Connection):
+    """A connection whose other side says hello and proves itself with frames."""
 
-    wire: Wire
-    address: str  # the key of its quota
-    where: Any  # the address of the other side, as the system names it
-    deadline: float
-    handshake: CalledHandshake | None = None  # set before the connection is registered
-    wake: Wake | None = None  # set once the connection is admitted
-    is_secure: bool = True  # False during the TLS handshake
+    handshake: CalledHandshake
+
+    def __init__(self, server: Server, connection: socket.socket, where: Any) -> None:
+        super().__init__(connection, where)
+        self._server = server
+        self.stream = self.wire = Wire(connection)
+        self._welcome = b""
+        self._early: list[Frame] = []  # frames that arrived after the proof
+
+    def begin(self, reserve: Callable[[], None]) -> None:
+        server = self._server
+        if server.tls is not None:
+            self.begin_tls(server.tls)
+        self.handshake = CalledHandshake(
+            server.own, server.secret, server.clock.random_bytes(32), self.wire.reader, self.wire.writer, reserve
+        )
 
     @property
     def has_greeted(self) -> bool:
-        """Whether the other side has sent a valid hello."""
-        return self.handshake is not None and self.handshake.is_begun
+        return self.handshake.is_begun
 
-    def advance(self) -> tuple[bytes, list[Frame]] | None:
-        """Take the bytes that have arrived and answer them, without waiting. Return None until the handshake is done;
-        then the welcome, which is not sent yet, and the frames that arrived after the proof.
+    def take(self, data: bytes) -> bool:
+        frames = self.wire.reader.feed(data)
+        for frame in frames:
+            answer = self.handshake.receive(frame)
+            if self.handshake.is_done:
+                self._welcome, self._early = answer, list(frames)
+                return True
+            self.send_at_once(answer)
+        return False
 
-        Raises: PeerError, OSError; ssl.SSLWantWriteError if the connection must be writable first.
-        """
-        connection = self.wire.connection
-        assert self.handshake is not None
-        try:
-            if not self.is_secure:
-                connection.do_handshake()  # type: ignore[attr-defined]  # of an SSLSocket
-                self.is_secure = True
-            while True:
-                data = connection.recv(_READ_BYTES)
-                if not data:
-                    raise PeerError("it shut the link before it had proved that it knows the secret")
-                frames = self.wire.reader.feed(data)
-                for frame in frames:
-                    answer = self.handshake.receive(frame)
-                    if self.handshake.is_done:
-                        return answer, list(frames)
-                    self.send_bytes(answer)
-        except (BlockingIOError, ssl.SSLWantReadError):
-            return None
+    def refusal(self, error: PeerError) -> bytes:
+        return self.handshake.refusal(error)
 
-    def send_bytes(self, data: bytes) -> None:
-        """Send bytes that fit in the buffers of a new connection. Raises: PeerTimeout if they do not, OSError."""
-        try:
-            sent = self.wire.connection.send(data)
-        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
-            sent = 0
-        if sent < len(data):
-            raise PeerTimeout("it receives nothing of what it is sent")
+    def serve(self, wake: Wake) -> None:
+        opened = OpenLink(self.wire, self.handshake, self._early)
+        self.wire.send(self._welcome)
+        self._server.serve(opened, wake)
 
 
-class Server:
+class Server(Admission):
     """Listens, and serves every caller that knows the secret in a thread of its own, until `close`."""
 
     def __init__(
@@ -124,294 +78,15 @@ class Server:
         """
         check_secret_at(address, secret, tls)
         self.own = own  # the owner may replace it; later callers then get the new one
-        self._secret = secret
-        self._tls = tls
-        self._clock = clock
-        self._serve = serve
-        self._callers_max = callers_max
-        self._mutex = threading.Lock()
-        self.is_closed = False
-        self._served: dict[Wire, tuple[threading.Thread, Wake]] = {}
-        self._limited = LimitedLog(_log, clock)
-        # By descriptor, the oldest first; used by the admission thread alone.
-        self._unproved: dict[int, _Unproved] = {}
-        self._accepts_at: float | None = None  # when the pause ends; None while connections are accepted
-        self._counts = {"failed": 0, "evicted": 0}
-        try:
-            self._socket = socket.create_server(address, backlog=BACKLOG)
-        except OSError as error:
-            raise PeerError(f"cannot listen at {address[0]}:{address[1]}: {error}; choose another port") from error
-        try:
-            self._socket.setblocking(False)
-            self._selector = selectors.DefaultSelector()
-            self._wake = Wake()
-            self._selector.register(self._socket, selectors.EVENT_READ)
-            self._selector.register(self._wake.descriptor, selectors.EVENT_READ)
-        except OSError as error:
-            self._socket.close()
-            raise PeerError(f"cannot listen at {address[0]}:{address[1]}: {error}") from error
-        self.address: tuple[str, int] = self._socket.getsockname()[:2]
-        self._thread = threading.Thread(target=self._admit, name=f"tidemark-{own.called}", daemon=True)
-
-    def start(self) -> None:
-        """Serve callers from now on."""
-        self._thread.start()
-
-    def status(self) -> dict[str, int]:
-        """Return the numbers of connections: served, and unproved; since the start, those that failed to prove
-        themselves, and those evicted to make room for newer ones.
-        """
-        return {"served": len(self._served), "unproved": len(self._unproved), **self._counts}
-
-    def wake(self) -> None:
-        with self._mutex:
-            wakes = [wake for _, wake in self._served.values()]
-        for wake in wakes:
-            wake()
-
-    def cut(self) -> None:
-        """End all links that are served now. A peer that connects again is served again."""
-        with self._mutex:
-            wires = list(self._served)
-        for wire in wires:
-            wire.cut()
-
-    def close(self) -> None:
-        """Stop listening, and wait until all serving threads have ended."""
-        with self._mutex:
-            self.is_closed = True
-        self._wake()
-        if self._thread.ident is not None:
-            self._thread.join()
-        self._selector.close()
-        self._wake.close()
-        self._socket.close()
-        with self._mutex:
-            served = list(self._served.values())
-        for _, wake in served:
-            wake()
-        for thread, _ in served:
-            thread.join()
-
-    # --- in the admission thread ------------------------------------------------------------------
-    def _admit(self) -> None:
-        try:
-            while not self.is_closed:
-                try:
-                    self._turn()
-                except Exception as error:  # of the system, or a defect of this server, not of one connection
-                    is_ours = not isinstance(error, (OSError, MemoryError))
-                    self._limited.warning(f"{self.own.called}: {error!r}; continuing", error if is_ours else None)
-                    self._make_room(PAUSE_SECONDS)
-        finally:
-            for each in list(self._unproved.values()):
-                self._leave(each)
-                each.wire.close()
-            self._limited.close()
-
-    def _turn(self) -> None:
-        for key, _ in self._selector.select(self._rest_s()):
-            if key.fileobj is self._socket:
-                self._accept()
-            elif key.fd == self._wake.descriptor:
-                self._wake.clear()
-            elif key.fd in self._unproved:  # it may have been evicted in this turn
-                self._advance(self._unproved[key.fd])
-        now = self._clock.monotonic()
-        while (oldest := next(iter(self._unproved.values()), None)) is not None and oldest.deadline <= now:
-            self._drop(oldest, PeerTimeout(f"the handshake took more than {HANDSHAKE_SECONDS:.0f} s; connect again"))
-        if self._accepts_at is not None and now >= self._accepts_at:
-            self._accepts_at = None
-            self._selector.register(self._socket, selectors.EVENT_READ)
-
-    def _rest_s(self) -> float | None:
-        """Return the seconds until the next deadline, None without one."""
-        oldest = next(iter(self._unproved.values()), None)
-        due = [each for each in (None if oldest is None else oldest.deadline, self._accepts_at) if each is not None]
-        return max(0.0, min(due) - self._clock.monotonic()) if due else None
-
-    def _accept(self) -> None:
-        for _ in range(ACCEPTED_IN_TURN_MAX):
-            try:
-                connection, where = self._socket.accept()
-            except BlockingIOError:
-                return
-            except ConnectionError:
-                continue  # the connection was aborted in the backlog
-            except OSError as error:
-                if not readable(0, self._socket.fileno()):
-                    return  # no connection waits: without a free descriptor, accept fails before it looks for one
-                self._limited.warning(f"{self.own.called} cannot take a connection: {error}")
-                if not self._make_room():
-                    self._pause()
-                return
-            self._receive(connection, where)
-
-    def _receive(self, connection: socket.socket, where: Any) -> None:
-        """Give a new connection a place among the unproved ones."""
-        address = _address(where)
-        of_address = [each for each in self._unproved.values() if each.address == address]
-        if len(of_address) >= UNPROVED_OF_ADDRESS_MAX:
-            self._evict(_connection_to_evict(of_address))
-        elif len(self._unproved) >= UNPROVED_MAX:
-            self._make_room()
-        new = None
-        is_in = False
-        try:
-            new = _Unproved(Wire(connection), address, where, self._clock.monotonic() + HANDSHAKE_SECONDS)
-            connection.setblocking(False)  # a Wire sets a timeout
-            if self._tls is not None:
-                new.wire.connection = self._tls.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
-                new.is_secure = False
-            nonce, wire = self._clock.random_bytes(32), new.wire
-            new.handshake = CalledHandshake(
-                self.own, self._secret, nonce, wire.reader, wire.writer, lambda: self._reserve(new)
-            )
-            self._unproved[new.wire.connection.fileno()] = new
-            # Register last: a connection closed while registered would block its descriptor number for later ones.
-            self._selector.register(new.wire.connection, selectors.EVENT_READ, new)
-            is_in = True
-        except (OSError, MemoryError) as error:
-            self._limited.warning(f"{self.own.caller} at {where}: {error!r}")
-        finally:
-            if not is_in:
-                refused = connection if new is None else new.wire.connection
-                self._unproved.pop(refused.fileno(), None)
-                refused.close()
-
-    def _advance(self, one: _Unproved) -> None:
-        events = selectors.EVENT_READ
-        try:
-            done = one.advance()
-        except ssl.SSLWantWriteError:
-            done, events = None, selectors.EVENT_WRITE
-        except PeerError as error:
-            self._drop(one, error)
-            return
-        except Exception as error:  # whatever a stranger sent, the port stays open
-            self._drop(one, PeerError(f"the link broke ({error!r})"))
-            return
-        if done is not None:
-            self._hand_over(one, *done)
-        elif self._selector.get_key(one.wire.connection).events != events:
-            self._selector.modify(one.wire.connection, events, one)
-
-    def _reserve(self, one: _Unproved) -> None:
-        """Reserve a place for a connection that has proved itself. Raises: PeerError if there is none."""
-        with self._mutex:
-            if len(self._served) >= self._callers_max:
-                raise PeerError(f"{self._callers_max} {self.own.caller}s are served already; connect again later")
-        try:
-            one.wake = self._wake_of(one)
-        except OSError as error:
-            raise PeerError(f"the {self.own.called} is out of descriptors ({error}); connect again later") from error
-
-    def _wake_of(self, one: _Unproved) -> Wake:
-        """Create the `Wake` of a peer; evict an unproved connection if no descriptor is free. Raises: OSError."""
-        try:
-            return Wake()
-        except OSError:
-            other = next((each for each in self._unproved.values() if each is not one), None)
-            if other is None:
-                raise
-            self._evict(other)
-            return Wake()
-
-    def _hand_over(self, one: _Unproved, welcome: bytes, early: list[Frame]) -> None:
-        """Start the thread that serves a connection after its handshake."""
-        assert one.wake is not None and one.handshake is not None
-        self._leave(one)
-        one.wire.connection.settimeout(SEND_SECONDS)
-        opened = OpenLink(one.wire, one.handshake, early)
-        name = f"tidemark-{self.own.caller}"
-        thread = threading.Thread(
-            target=self._guarded, args=(opened, one.wake, welcome, one.where), name=name, daemon=True
+        self.secret = secret
+        self.tls = tls
+        self.clock = clock
+        self.serve = serve
+        super().__init__(
+            address,
+            own.caller,
+            own.called,
+            clock,
+            lambda connection, where: _CalledLink(self, connection, where),
+            callers_max,
         )
-        with self._mutex:
-            self._served[one.wire] = (thread, one.wake)
-        try:
-            thread.start()
-        except RuntimeError as error:  # the system is out of threads
-            with self._mutex:
-                del self._served[one.wire]
-            self._limited.warning(f"{self.own.caller} at {one.where} cannot be served: {error}")
-            one.wire.close()
-            one.wake.close()
-
-    def _drop(self, one: _Unproved, error: PeerError) -> None:
-        """Send the error, if that is possible without waiting, and close the connection."""
-        self._leave(one)
-        self._counts["failed"] += 1
-        self._limited.warning(f"{self.own.caller} at {one.where}: {error.message}")
-        try:
-            if one.is_secure and one.handshake is not None:
-                one.send_bytes(one.handshake.refusal(error))
-        except (PeerError, OSError) as silent:
-            _log.debug("last word not heard: %s", silent)
-        if one.wake is not None:
-            one.wake.close()
-        one.wire.close()
-
-    def _evict(self, one: _Unproved) -> None:
-        self._leave(one)
-        self._counts["evicted"] += 1
-        self._limited.warning(
-            f"{self.own.caller} at {one.where}: disconnected before it proved that it knows the secret, to make room"
-            " for others"
-        )
-        one.wire.close()
-
-    def _make_room(self, pause_s: float = 0.0) -> bool:
-        """Evict an unproved connection of the address that has the most; return False if there is none."""
-        addresses: dict[str, list[_Unproved]] = {}
-        for each in self._unproved.values():
-            addresses.setdefault(each.address, []).append(each)
-        if addresses:
-            self._evict(_connection_to_evict(max(addresses.values(), key=len)))
-        if pause_s:
-            self._pause()
-        return bool(addresses)
-
-    def _pause(self) -> None:
-        """Leave new connections in the backlog for a while."""
-        if self._accepts_at is None:
-            self._selector.unregister(self._socket)
-            self._accepts_at = self._clock.monotonic() + PAUSE_SECONDS
-
-    def _leave(self, one: _Unproved) -> None:
-        descriptor = one.wire.connection.fileno()
-        self._selector.unregister(one.wire.connection)
-        del self._unproved[descriptor]
-
-    # --- in the thread of a peer ------------------------------------------------------------------
-    def _guarded(self, opened: OpenLink, wake: Wake, welcome: bytes, where: Any) -> None:
-        try:
-            opened.wire.send(welcome)
-            self._serve(opened, wake)
-        except PeerError as error:
-            said, _, _ = error.message.partition(";")  # the rest is advice for the other side
-            _log.warning("%s at %s:%d: %s", self.own.caller, *where[:2], said)
-        except OSError as error:  # of a file that `serve` reads for the peer
-            _log.warning("%s at %s:%d: %r", self.own.caller, *where[:2], error)
-        finally:
-            with self._mutex:
-                self._served.pop(opened.wire, None)
-            opened.wire.close()
-            wake.close()
-
-
-def _connection_to_evict(connections: list[_Unproved]) -> _Unproved:
-    """Return the connection to evict: one that has not said hello, as a peer does with its first bytes, or else the
-    oldest. connections: oldest first.
-    """
-    return next((each for each in connections if not each.has_greeted), connections[0])
-
-
-def _address(where: Any) -> str:
-    """Return the key of a quota: an IPv4 address, or the /64 network of an IPv6 address, which one host may own."""
-    address = ipaddress.ip_address(where[0].partition("%")[0])
-    if isinstance(address, ipaddress.IPv6Address):
-        if address.ipv4_mapped is not None:
-            return str(address.ipv4_mapped)
-        return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
-    return str(address)

@@ -1,7 +1,7 @@
 """The only sockets between stores: TCP, optionally with TLS, under the frames of `frames.py`.
 
-The calling side connects and says hello (`call`). The called side is a `Server` (`server.py`). Nothing that a peer
-sends or withholds can make the store fail or its commits wait (F97).
+The calling side connects and says hello (`call`). The called side is a `Server` (`server.py`, `admission.py`). Nothing
+that a peer sends or withholds can make the store fail or its commits wait (F97).
 """
 
 from __future__ import annotations
@@ -41,9 +41,16 @@ KEEP_ALIVE = (
 UNTAKEN_MS = 4_000
 
 
-def _with_files(context: ssl.SSLContext, certificate: str | None, key: str | None) -> ssl.SSLContext:
-    """Return the context with TLS 1.3 and a certificate."""
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
+TLS_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
+def _with_files(
+    context: ssl.SSLContext, certificate: str | None, key: str | None, version_min: str = "1.3"
+) -> ssl.SSLContext:
+    """Return the context with this version of TLS or newer and a certificate."""
+    if version_min not in TLS_VERSIONS:
+        raise SchemaInvalid(f"version_min is {version_min!r}; give {' or '.join(map(repr, TLS_VERSIONS))}")
+    context.minimum_version = TLS_VERSIONS[version_min]
     if certificate is not None:
         context.load_cert_chain(certificate, key)
     return context
@@ -68,9 +75,10 @@ def server_tls(
     certificate: str | os.PathLike[str],
     key: str | os.PathLike[str],
     authority: str | os.PathLike[str] | None = None,
+    version_min: str = "1.3",
 ) -> ssl.SSLContext:
-    """Return a TLS 1.3 context for the side that listens: `tls=` of `serve`, `serve_calls`, and the first of the two of
-    `NodeGroup` and `Arbitrator`.
+    """Return a TLS 1.3 context for the side that listens: `tls=` of `serve`, `serve_calls`, `serve_mysql`, and the
+    first of the two of `NodeGroup` and `Arbitrator`.
 
     Links have forward secrecy: a recorded link stays secret if key and secret become known later.
 
@@ -78,8 +86,10 @@ def server_tls(
         certificate: Its own certificate, a PEM file.
         key: The private key of the certificate, a PEM file.
         authority: A PEM file; if given, the other side needs a certificate of this authority.
+        version_min: "1.2" also takes TLS 1.2, which older clients of MySQL need.
 
-    Raises: SchemaInvalid if a file is missing or invalid, or if key and certificate do not belong together.
+    Raises: SchemaInvalid if a file is missing or invalid, if key and certificate do not belong together, or for another
+        version.
 
     Examples:
         >>> tm.server_tls("no.pem", "no.key")
@@ -91,7 +101,7 @@ def server_tls(
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=_text(authority))
         if authority is not None:
             context.verify_mode = ssl.CERT_REQUIRED
-        return _with_files(context, os.fspath(certificate), os.fspath(key))
+        return _with_files(context, os.fspath(certificate), os.fspath(key), version_min)
 
 
 def client_tls(
@@ -116,6 +126,11 @@ def client_tls(
     with _tls_files():
         context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=_text(authority))
         return _with_files(context, _text(certificate), _text(key))
+
+
+def has_sound_tls(context: ssl.SSLContext) -> bool:
+    """Whether a context takes TLS 1.2 and newer alone."""
+    return context.minimum_version >= ssl.TLSVersion.TLSv1_2
 
 
 PORT_DIGITS_MAX = 5  # Python refuses to read numbers of thousands of digits
@@ -190,13 +205,11 @@ class Wake:
                 os.close(self.descriptor)
 
 
-class Wire:
-    """One connected socket, with the frames of both directions."""
+class Stream:
+    """One connected socket."""
 
     def __init__(self, connection: socket.socket) -> None:
         self.connection = connection
-        self.reader = FrameReader()
-        self.writer = FrameWriter()
         connection.settimeout(SEND_SECONDS)
 
     def send(self, data: bytes) -> None:
@@ -235,6 +248,17 @@ class Wire:
         if not data:
             raise PeerError("the other side shut the link; connect again")
         return data
+
+    def send_ready(self, data: bytes | memoryview) -> int:
+        """Send what fits into the buffers without waiting, of a connection without a timeout (0.0); return how many
+        bytes that is. Raises: PeerError.
+        """
+        try:
+            return self.connection.send(data)
+        except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return 0
+        except OSError as error:
+            raise PeerError(f"the link broke ({error}); connect again") from error
 
     def send_and_take(self, data: bytes, take: Callable[[], bool], wants: Callable[[], bool]) -> None:
         """Send all bytes. While the send buffer is full, take arriving bytes: if both sides only sent, each would wait
@@ -286,6 +310,13 @@ class Wire:
         except OSError as error:
             raise PeerError(f"the link broke ({error}); connect again") from error
 
+    def tls(self) -> tuple[str, str]:
+        """Return the version of TLS and the cipher, empty in clear."""
+        connection = self.connection
+        if not isinstance(connection, ssl.SSLSocket):
+            return "", ""
+        return connection.version() or "", (connection.cipher() or ("",))[0]
+
     def has_more(self) -> bool:
         """Return whether bytes have arrived that a poll of the socket does not show, because TLS has read them."""
         return isinstance(self.connection, ssl.SSLSocket) and self.connection.pending() > 0
@@ -319,6 +350,15 @@ class Wire:
         except OSError as error:
             _log.debug("link was shut already: %s", error)
         self.connection.close()
+
+
+class Wire(Stream):
+    """One connected socket, with the frames of both directions."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        super().__init__(connection)
+        self.reader = FrameReader()
+        self.writer = FrameWriter()
 
 
 def _greet(wire: Wire, handshake: CallerHandshake, clock: Clock, deadline: float) -> list[Frame]:
@@ -358,7 +398,7 @@ def send_last_frame(wire: Wire, data: bytes) -> None:
         _log.debug("last word not heard: %s", error.message)
 
 
-def is_readable(wire: Wire) -> bool:
+def is_readable(wire: Stream) -> bool:
     """Return whether bytes from the other side can be read without waiting."""
     return wire.has_more() or bool(readable(0, wire.connection.fileno()))
 
@@ -372,7 +412,7 @@ class OpenLink:
         self.early = early
 
 
-def wait_readable(wire: Wire, wake: Wake, seconds: float | None = None) -> bool:
+def wait_readable(wire: Stream, wake: Wake, seconds: float | None = None) -> bool:
     """Wait for bytes from the other side, for `wake`, or for `seconds`; return whether bytes can be read."""
     if wire.has_more():
         return True
@@ -380,6 +420,19 @@ def wait_readable(wire: Wire, wake: Wake, seconds: float | None = None) -> bool:
     if wake.descriptor in ready:
         wake.clear()
     return wire.connection.fileno() in ready
+
+
+def wait_ready(wire: Stream, wake: Wake, seconds: float | None, reads: bool, writes: bool) -> bool:
+    """Wait until bytes have arrived (`reads`) or can be sent (`writes`), for `wake`, or for `seconds`; return whether
+    one of them happened. Bytes that TLS has read already are not seen.
+    """
+    poll = select.poll()
+    poll.register(wire.connection, (select.POLLIN if reads else 0) | (select.POLLOUT if writes else 0))
+    poll.register(wake.descriptor, select.POLLIN)
+    found = {each for each, _ in poll.poll(None if seconds is None else max(0, math.ceil(1_000 * seconds)))}
+    if wake.descriptor in found:
+        wake.clear()
+    return bool(found)
 
 
 def call(

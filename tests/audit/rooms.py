@@ -65,7 +65,8 @@ ROOMS = (
     Room(
         "wire",
         (
-            *("replication/wire/wire.py", "replication/wire/server.py", "replication/wire/link.py"),
+            *("replication/wire/wire.py", "replication/wire/admission.py", "replication/wire/server.py"),
+            "replication/wire/link.py",
             *("replication/wire/frames.py", "replication/wire/handshake.py", "replication/wire/pieces.py"),
         ),
         (

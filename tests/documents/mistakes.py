@@ -48,7 +48,7 @@ from tidemark.recovery.system_restart.sysfile import RESTORING
 from tidemark.remote.transaction import RemoteTransaction
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.calls.memory import CallMemory, Share
-from tidemark.replication.channel.reach import Reach
+from tidemark.replication.channel import reach
 from tidemark.replication.channel.source import SourceBinlog
 from tidemark.replication.ingest.client import peer_error
 from tidemark.replication.node_group import view_file
@@ -549,7 +549,7 @@ def peer_refused(_path: Path) -> object:
 
 
 def peer_timeout(_path: Path) -> object:
-    raise Reach._late(_stub(heard={2: 41}), 42, 1_000, [2, 3])
+    raise reach.late(reach.APPLIED, 42, 1_000, [2, 3], {2: 41})
 
 
 def epoch_gap(_path: Path) -> object:

@@ -70,6 +70,16 @@ def with_replica(names: dict[str, Any], at_end: ExitStack) -> None:
     names["secret"] = SECRET
 
 
+def with_whole_updates(names: dict[str, Any], at_end: ExitStack) -> None:
+    """`db`: a store that logs whole updates."""
+    options, replication = split_keywords(
+        {**SMALL, "server_id": 1, "log_bin": "binlog", "log_update_as_write": False, "log_updated_only": False}
+    )
+    opened = Database(MemoryFiles(), options, ManualClock(1), None, None, None, replication)
+    names["db"] = at_end.enter_context(opened)
+    create_item(names["db"])
+
+
 def with_channel(names: dict[str, Any], at_end: ExitStack) -> None:
     """`channel`: from `db` to `replica`, without threads."""
     with_replica(names, at_end)
@@ -123,6 +133,7 @@ NAMES: dict[str, Callable[[dict[str, Any], ExitStack], None]] = {
     "tidemark.Assembler": with_assembler,
     "tidemark.Channel": with_replica,
     "tidemark.Channel.": with_channel,
+    "tidemark.MysqlServing": with_whole_updates,
     "tidemark.NodeGroup": with_group,
     "tidemark.NodeGroup.": with_node,
     "tidemark.ReadOnlyDatabase": with_view,
@@ -136,6 +147,7 @@ NAMES: dict[str, Callable[[dict[str, Any], ExitStack], None]] = {
     "tidemark.RemoteTransaction": with_remote,
     "tidemark.Serving": with_replica,
     "tidemark.serve": with_replica,
+    "tidemark.serve_mysql": with_whole_updates,
     "tidemark.aio": with_asyncio,
     "tidemark.spark": with_view,
 }

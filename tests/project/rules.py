@@ -96,8 +96,8 @@ BROAD_EXCEPT_PLACES: frozenset[str] = frozenset(
         # A tracer of the user's: its error would look like one of the operation.
         "tidemark.engine.base.watch:note",
         # Bytes of a stranger, and defects of ours: the port stays open.
-        "tidemark.replication.wire.server:_advance",
-        "tidemark.replication.wire.server:_admit",
+        "tidemark.replication.wire.admission:_advance",
+        "tidemark.replication.wire.admission:_admit",
         # Errors of libraries of object stores, which share no base; they reach the caller with a class of ours.
         "tidemark.recovery.places.names:answered",
     }
@@ -138,11 +138,11 @@ HOMES: dict[str, tuple[str, ...]] = {
     "pyspark": ("tidemark.recovery.spark.",),
     "py4j": ("tidemark.recovery.spark.",),
     "socket": (
-        *("tidemark.replication.wire.wire", "tidemark.replication.wire.server"),
+        *("tidemark.replication.wire.wire", "tidemark.replication.wire.server", "tidemark.replication.wire.admission"),
         *("tidemark.request_port", "tidemark.control_socket", "tidemark.monitoring.port"),
     ),
     "socketserver": (),
-    "ssl": ("tidemark.replication.wire.wire", "tidemark.replication.wire.server"),
+    "ssl": ("tidemark.replication.wire.wire", "tidemark.replication.wire.admission"),
     # Sockets of their own: the MySQL server that is taken in.
     "pymysql": ("tidemark.replication.ingest.client",),
     "pymysqlreplication": ("tidemark.replication.ingest.client",),

@@ -349,7 +349,7 @@ def test_connect_times_out_whatever_takes_the_link(
     """Story: `connect(timeout_ms=3000)` took ten seconds, and for ever if the store was stopped after the handshake.
     Here a handshake has unlimited time, and the test ends all the same."""
     monkeypatch.setattr("tidemark.remote.links.HANDSHAKE_SECONDS", 1e6)
-    monkeypatch.setattr("tidemark.replication.wire.server.HANDSHAKE_SECONDS", 1e6)
+    monkeypatch.setattr("tidemark.replication.wire.admission.HANDSHAKE_SECONDS", 1e6)
     stopped = threading.Event()
 
     def serve(one: OpenLink, wake: Wake) -> None:

@@ -134,8 +134,8 @@ class Server:
             self._process.terminate()
             self._process.wait(_LIMIT_S)
 
-    def sql(self, text: str) -> str:
-        """Run statements; return rows tab-separated, raw."""
+    def sql(self, text: str, *form: str) -> str:
+        """Run statements; return rows tab-separated, raw. form: options of the client instead."""
         return self._call(
             *self.program(self.client),
             "--no-defaults",
@@ -143,11 +143,14 @@ class Server:
             "--user=root",
             "--default-character-set=utf8mb4",
             "--max-allowed-packet=64M",
-            "--batch",
-            "--skip-column-names",
-            "--binary-mode",
+            *(form or ("--batch", "--skip-column-names", "--binary-mode")),
             text=text,
         )
+
+    def row(self, text: str) -> dict[str, str]:
+        """Run a statement; return its row by names of columns."""
+        lines = self.sql(text, "--vertical").splitlines()
+        return {name.strip(): value for name, _, value in (line.partition(": ") for line in lines)}
 
     def mysqlbinlog(self, *arguments: str | Path) -> str:
         """Return the output of the server's own mysqlbinlog; fail the test if it complains."""
@@ -165,12 +168,12 @@ class Server:
 
 
 @contextmanager
-def running_server() -> Iterator[Server]:
+def running_server(kind: type[Server] = Server) -> Iterator[Server]:
     """Run a server for a block; skip the test without MariaDB."""
     root = need_mariadb()
     # The path of a socket must be short.
     with tempfile.TemporaryDirectory(prefix="tm-", dir="/tmp") as folder:
-        server = Server(root, Path(folder))
+        server = kind(root, Path(folder))
         try:
             server.start()
             yield server

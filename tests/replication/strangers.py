@@ -39,9 +39,10 @@ from tidemark.engine.base.errors import PeerError
 from tidemark.recovery.crash_harness.forks import FORKS
 from tidemark.replication.calls.conversation import Client
 from tidemark.replication.node_group.party import MESSAGES, NodeParty
+from tidemark.replication.wire.admission import UNPROVED_MAX
 from tidemark.replication.wire.frames import FrameReader, FrameWriter
 from tidemark.replication.wire.handshake import CallerHandshake, Party, Site
-from tidemark.replication.wire.server import UNPROVED_MAX, Server
+from tidemark.replication.wire.server import Server
 from tidemark.replication.wire.wire import call
 
 HOST = "127.0.0.1"

@@ -26,10 +26,11 @@ from tidemark.engine.base.clock import Clock, ManualClock, SystemClock
 from tidemark.engine.base.errors import PeerError, PeerRefused, PeerTimeout, PeerUnproved, PositionLost
 from tidemark.engine.base.limited_log import EVERY_SECONDS, LimitedLog
 from tidemark.recovery.crash_harness.forks import FORKS
+from tidemark.replication.wire.admission import UNPROVED_MAX, UNPROVED_OF_ADDRESS_MAX
 from tidemark.replication.wire.frame_layout import FRAME_HELLO
 from tidemark.replication.wire.frames import Frame, FrameReader, FrameWriter
 from tidemark.replication.wire.handshake import CalledHandshake, CallerHandshake, Site
-from tidemark.replication.wire.server import UNPROVED_MAX, UNPROVED_OF_ADDRESS_MAX, Server
+from tidemark.replication.wire.server import Server
 from tidemark.replication.wire.wire import OpenLink, TlsContext, Wake, Wire, call, client_tls, server_tls, wait_readable
 
 HOST = "127.0.0.1"
@@ -40,7 +41,7 @@ PATIENCE_SECONDS = 60.0
 @pytest.fixture(autouse=True)
 def patient_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let strangers stay until a test is over: on a busy machine the tests took longer than the handshake timeout."""
-    monkeypatch.setattr("tidemark.replication.wire.server.HANDSHAKE_SECONDS", 1e6)
+    monkeypatch.setattr("tidemark.replication.wire.admission.HANDSHAKE_SECONDS", 1e6)
 
 
 def wait_counted(server: Server, **counts: int) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 import tidemark as tm
 from tests.replication.history import History
+from tests.replication.mysql_dump_rig import messages_of
 from tests.replication.site import epochs_in, index_rows, numbers_in, open_site, replayed, starts_in, transactions_in
 from tests.shares import share
 from tidemark.engine.base.errors import StoreFailed
@@ -71,6 +72,7 @@ def judged(left):
     statements = [each.statement for each in said if each.statement]
     assert len(statements) == len(set(statements)), "a statement stands there twice"
     assert "d.memory" not in db or any("CREATE TABLE" in each for each in statements)
+    assert messages_of(db), "peers of MySQL are served all files of whole rows"
     return shown, epochs, db
 
 

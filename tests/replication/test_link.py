@@ -174,7 +174,7 @@ def test_strangers_are_shut_out_and_the_source_serves_on(
 def test_silent_stranger_is_shut_out_by_the_deadline_of_the_handshake(
     both_options: tuple[LinkOptions, LinkOptions], binlog: MemoryBinlog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tidemark.replication.wire.server.HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr("tidemark.replication.wire.admission.HANDSHAKE_SECONDS", 0.2)
     listener = Listener((HOST, 0), both_options[0], lambda: binlog, CLOCK)
     with socket.create_connection(listener.address) as stranger:
         stranger.settimeout(30)

@@ -1,4 +1,4 @@
-"""Which sites have applied an epoch: reported back along the way it went, through chains and circles."""
+"""Which sites have received or applied an epoch: reported back along the way it went, through chains and circles."""
 
 from __future__ import annotations
 
@@ -220,6 +220,89 @@ def test_acknowledgements_name_forwarded_sites_and_false_ones_are_refused() -> N
             Acknowledge.unpack(each)
 
 
+def not_received(db: Any, epoch: int, at: list[int] | None = None) -> tuple[list[int], dict[int, int]]:
+    """Return (servers that lack it, known received epochs) of a wait with timeout 0."""
+    with pytest.raises(tm.PeerTimeout, match="was not received within 0 ms") as reported:
+        db.wait_received(epoch, 0, at)
+    return reported.value.evidence["servers"], reported.value.evidence["received"]
+
+
+def test_epoch_is_received_before_it_is_applied(sites: Any) -> None:
+    a, b, c = sites(3)
+    first, second = tm.Channel(a, b), tm.Channel(b, c)
+    make_table(a)
+    first.apply_all()
+    b.advance_epoch()
+    second.apply_all()
+    before = put(a, 1)
+    first.apply_all()
+    b.advance_epoch()
+    epoch = put(a, 2)
+    assert not_received(a, epoch) == ([2], {2: before, 3: not_received(a, epoch)[1][3]})
+    while first.receive_next():
+        pass
+    a.wait_received(epoch, 0)
+    a.wait_received(epoch, 0, [2])
+    assert lacking(a, epoch, [2])[0] == [2]
+    assert not_received(a, epoch, [3])[0] == [3], "a site further on has received what it has applied"
+    first.apply_all()
+    b.advance_epoch()
+    second.apply_all()
+    a.wait_received(epoch, 0, [2, 3])
+
+
+def test_replica_that_only_receives_is_waited_for_by_its_own_call_alone(sites: Any) -> None:
+    """Story: what a replica of MySQL acknowledges is in its relay log, and counted as applied it would promise more."""
+    a, b = sites(2)
+    make_table(a)
+    epoch = put(a, 1)
+    for wrong in ([], [1]):
+        with pytest.raises(tm.Rejected, match="other sites than this one"):
+            a.wait_received(epoch, 0, wrong)
+    with pytest.raises(tm.Rejected, match="no replica has connected"):
+        a.wait_received(epoch, 0)
+    assert not_received(a, epoch, [77]) == ([77], {})
+    a.endpoint.reach.note_received(77, epoch)
+    a.wait_received(epoch, 0)
+    a.wait_received(epoch, 0, [77])
+    with pytest.raises(tm.Rejected, match="no replica has connected"):
+        a.wait_applied(epoch, 0)
+    assert lacking(a, epoch, [77]) == ([77], {})
+    shown = a.status()["replication"]["lag"]["to server 77"]
+    assert shown["stations"] == {"received": {"passed_epoch": epoch, "epochs_on_the_way": 0}}
+    assert shown["lag_epochs"] == 0
+    more = put(a, 2)
+    assert a.status()["replication"]["lag"]["to server 77"]["lag_epochs"] == 1
+    assert not_received(a, more) == ([77], {77: epoch})
+    with tm.Channel(a, b) as channel:
+        channel.apply_all()
+        a.wait_applied(more, 0)
+        assert not_received(a, more)[0] == [77]
+        a.endpoint.reach.note_returned(2, more)
+    a.endpoint.reach.note_received(1, more)
+    for server_id in range(1_000, 4_000):
+        a.endpoint.reach.note_received(server_id, more)
+    assert len(a.status()["replication"]["lag"]) < 2_000
+
+
+def test_waiter_is_woken_by_an_ack(sites: Any) -> None:
+    (a,) = sites(1)
+    make_table(a)
+    epoch = put(a, 1)
+    ended = threading.Event()
+
+    def wait() -> None:
+        a.endpoint.reach.wait_received(epoch, 1 << 40, [77])
+        ended.set()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    assert not ended.is_set()
+    a.endpoint.reach.note_received(77, epoch)
+    thread.join(60)
+    assert ended.is_set()
+
+
 def test_closed_store_says_so_though_replicas_were_connected(sites: Any) -> None:
     """Story: only a store that no channel had used checked whether it was closed. Others waited, and ended with
     PeerTimeout or Rejected.
@@ -231,3 +314,5 @@ def test_closed_store_says_so_though_replicas_were_connected(sites: Any) -> None
     for at in (None, [2]):
         with pytest.raises(tm.StoreClosed):
             a.wait_applied(epoch, 0, at)
+        with pytest.raises(tm.StoreClosed):
+            a.wait_received(epoch, 0, at)

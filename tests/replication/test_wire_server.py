@@ -99,7 +99,7 @@ def test_stranger_that_drips_bytes_is_shut_out_by_the_deadline_of_the_whole_hand
     with socket.create_connection(server.address, PATIENCE_SECONDS) as connection:
         connection.sendall(hello[:1])
         assert clock.was_asked.wait(PATIENCE_SECONDS)
-        clock.advance(called.HANDSHAKE_SECONDS)
+        clock.advance(wire.HANDSHAKE_SECONDS)
         connection.sendall(hello[1:2])
         shut_out(connection)
     server.close()

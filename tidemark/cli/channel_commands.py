@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import tidemark as tm
-from tidemark.cli.mysql_commands import mysql_options, replicate_mysql
+from tidemark.cli.mysql_commands import (
+    mysql_options,
+    mysql_server_options,
+    mysql_users,
+    replicate_mysql,
+    serve_users,
+)
 from tidemark.cli.output import (
     bar,
     epoch_text,
@@ -73,7 +79,12 @@ def secret(file: Path) -> None:
         ) from error
 
 
-@click.command(epilog=example("tidemark serve shop --server-id 1 --secret-file secret --listen 127.0.0.1:7306"))
+@click.command(
+    epilog=example(
+        "tidemark serve shop --server-id 1 --secret-file secret --listen 127.0.0.1:7306",
+        "tidemark serve shop --server-id 1 --mysql 127.0.0.1:3306 --mysql-user repl:repl.secret",
+    )
+)
 @store_argument
 @click.option("--listen", default="127.0.0.1:7306", show_default=True, metavar="HOST:PORT", help="Port 0: a free one.")
 @_server_id
@@ -83,6 +94,7 @@ def secret(file: Path) -> None:
 @click.option("--tls-ca", type=file_path, help="CA certificate (PEM); replicas need a certificate signed by it.")
 @heartbeat_row_option
 @click.option("--calls", metavar="HOST:PORT", help="Serve calls of clients there (tm.connect). Port 0: a free one.")
+@mysql_server_options
 @metrics_option
 @_given
 @opens_store
@@ -100,17 +112,23 @@ def serve(
     given: tuple[str, ...],
     data_memory: str | None,
     as_json: bool,
+    **mysql: Any,
 ) -> None:
     """Open STORE and serve its binlog until SIGTERM or SIGINT. This process has the store open in the meantime.
 
     The first line printed is the address. A store without a binlog gets one (-o log_bin=NAME, "binlog" if not given);
     replicas get what is committed from then on.
+
+    With --mysql it is also served to replicas and tools of MySQL and MariaDB, and without --secret-file to these alone.
+    Updates must be logged whole: -o log_update_as_write=off -o log_updated_only=off.
     """
     options = {"log_bin": "binlog", **options_of(given)[0]}
     if server_id is not None:
         options["server_id"] = server_id
-    secret = secret_of(secret_file)
-    tls = None
+    users = mysql_users(mysql)
+    is_mysql_alone = users is not None and secret_file is None and calls is None
+    secret = b"" if is_mysql_alone else secret_of(secret_file)
+    tls = mysql_tls = None
     if tls_cert is not None or tls_key is not None or tls_ca is not None:
         if tls_cert is None or tls_key is None:
             raise click.UsageError("TLS needs --tls-cert and --tls-key")
@@ -118,14 +136,19 @@ def serve(
 
         authority = None if tls_ca is None else str(tls_ca)
         tls = tls_context(lambda: server_tls(str(tls_cert), str(tls_key), authority), tls_key)
+        mysql_tls = server_tls(str(tls_cert), str(tls_key), authority, version_min="1.2")
     with (
         until_signal() as stopped,
         open_store(store, data_memory, background=True, options=options) as db,
-        tm.serve(db, listen, secret, tls, heartbeat_row_ms) as serving,
+        nullcontext() if is_mysql_alone else tm.serve(db, listen, secret, tls, heartbeat_row_ms) as links,
+        nullcontext() if users is None else serve_users(db, users, mysql, mysql_tls) as of_mysql,
         nullcontext() if calls is None else tm.serve_calls(db, calls, secret, tls) as taking,
         nullcontext() if metrics is None else tm.serve_metrics(db, metrics) as scraped,
     ):
+        serving = links or of_mysql
+        assert serving is not None
         more = {
+            "mysql": None if of_mysql is None else of_mysql.name,
             "calls": None if taking is None else taking.name,
             "metrics": None if scraped is None else scraped.name,
         }

@@ -1,10 +1,12 @@
-"""`replicate mysql://…`: apply row events of a MySQL or MariaDB server to a store."""
+"""`replicate mysql://…`: apply row events of a MySQL or MariaDB server to a store. `serve --mysql`: be such a
+server.
+"""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +14,12 @@ import tidemark as tm
 from tidemark.cli.output import open_store, reported
 from tidemark.cli.running import file_path, option_set, table_options
 from tidemark.replication.ingest.address import COPY, CURRENT, Filter, Tls, parse_address
+from tidemark.replication.mysql_source.flavors import FLAVORS
+
+if TYPE_CHECKING:
+    from tidemark.replication.mysql_source.users import MysqlUser
+    from tidemark.replication.wire.wire import TlsContext
+    from tidemark.sites.mysql_serving import MysqlServing
 
 PASSWORD_VARIABLE = "TIDEMARK_MYSQL_PASSWORD"
 # Those of `replicate_mysql`.
@@ -38,6 +46,43 @@ mysql_options = option_set(
     click.option("--tls-key", type=file_path, help="Its private key (PEM)."),
     click.option("--tls-any-name", is_flag=True, help="Accept a certificate of another host name."),
 )
+
+# Of `mysql_users` and `serve_users`.
+mysql_server_options = option_set(
+    click.option("--mysql", metavar="HOST:PORT", help="Serve replicas and tools of MySQL there. Port 0: a free one."),
+    click.option("--mysql-user", multiple=True, metavar="NAME:FILE", help="A user, and the file with the password."),
+    click.option("--mysql-read", multiple=True, metavar="NAME", help="A user who may also read rows."),
+    click.option(
+        "--mysql-flavor", type=click.Choice(list(FLAVORS)), default="mysql", show_default=True, help="Be such a server."
+    ),
+    click.option("--mysql-status-rows", is_flag=True, help="Send rows of the database mysql too."),
+)
+
+
+def mysql_users(given: dict[str, Any]) -> list[MysqlUser] | None:
+    """Return the users of a MySQL port, None without a port. given: the options of `mysql_server_options`. Raises:
+    click.UsageError; as `read_secret`.
+    """
+    if given["mysql"] is None:
+        if given["mysql_user"] or given["mysql_read"] or given["mysql_status_rows"]:
+            raise click.UsageError("give --mysql HOST:PORT, where these users log in")
+        return None
+    users = []
+    for each in given["mysql_user"]:
+        name, colon, file = each.partition(":")
+        if not (name and colon and file):
+            raise click.UsageError(f"a user is given as NAME:FILE, got {each!r}")
+        users.append(tm.MysqlUser(name, tm.read_secret(file), name in given["mysql_read"]))
+    if not users:
+        raise click.UsageError("--mysql needs a user; give --mysql-user NAME:FILE")
+    if unknown := set(given["mysql_read"]) - {each.name for each in users}:
+        raise click.UsageError(f"--mysql-read {min(unknown)}: there is no --mysql-user of this name")
+    return users
+
+
+def serve_users(db: tm.Database, users: list[MysqlUser], given: dict[str, Any], tls: TlsContext | None) -> MysqlServing:
+    """Serve a store to users. given: as for `mysql_users`. Raises: as `tm.serve_mysql`."""
+    return tm.serve_mysql(db, given["mysql"], users, given["mysql_flavor"], tls, given["mysql_status_rows"])
 
 
 def _position(text: str) -> tuple[str, int]:

@@ -1,0 +1,550 @@
+"""Statements and their answers: one table by first words. What has no answer here is an error (1235), and nothing is
+said to be done that was not.
+
+Invariant: (A1) An answer about the binlog's end and one about rows in a snapshot are of the same moment: both come from
+the snapshot while there is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from tidemark.engine.access.scan_batch import ALL_ROWS
+from tidemark.engine.base.errors import Error, Unsupported
+from tidemark.replication.mysql_source import catalog_answers as catalog
+from tidemark.replication.mysql_source import protocol_layout as p
+from tidemark.replication.mysql_source.catalog_answers import Listing
+from tidemark.replication.mysql_source.flavors import MARIADB
+from tidemark.replication.mysql_source.packets import Refused
+from tidemark.replication.mysql_source.reader import SCOPES, StatementReader, refusal_of
+from tidemark.replication.mysql_source.row_texts import INTEGER, TEXT, field_type
+from tidemark.replication.mysql_source.session import (
+    INFORMATION_SCHEMA,
+    LOCK,
+    TRANSACTION,
+    Done,
+    Session,
+    Shown,
+    Warned,
+    shown,
+    size_of,
+    type_of,
+)
+from tidemark.replication.mysql_source.variables import (
+    STATEMENT_BYTES_MAX,
+    all_variables,
+    reset_variable,
+    set_variable,
+)
+from tidemark.replication.sql.tokens import NAME, STRING, WORD
+
+if TYPE_CHECKING:
+    from tidemark.replication.mysql_source.session import Value
+
+__all__ = ["Done", "Session", "Shown", "Warned", "answer"]
+
+_IN = ("FROM", "IN")
+_AFTER_ALIAS = ("FROM", "WHERE", "ORDER", "LIMIT")
+_MESSAGE_CHARACTERS_MAX = 512  # MySQL's limit
+_NO_ROWS: Final[Iterable[Sequence[Value]]] = ()
+
+
+def answer(session: Session, statement: bytes) -> Shown | Done:
+    """Return the answer to a statement. The rows of a `Shown` may come from the store while they are read: then they
+    raise what `Served.rows` raises.
+
+    Raises: Refused, with MySQL's number.
+    """
+    reader: StatementReader | None = None
+    text = statement.decode("utf-8", "surrogateescape")
+    try:
+        reader = StatementReader(text, session)
+        for each in _STATEMENTS:
+            if reader.has(*each.words):
+                found = each.answer(reader)
+                if reader.tokens[1].word != "WARNINGS":
+                    session.warnings.clear()
+                return found
+        raise reader.refusal()
+    except Refused as error:
+        refused = error
+    except Unsupported:
+        refused = refusal_of(session, text, []) if reader is None else reader.refusal()
+    except Error as error:
+        refused = Refused(p.ER_UNKNOWN_ERROR, error.message)
+    # A message repeats words of the statement, whose bytes need not be UTF-8.
+    shown_text = refused.message[:_MESSAGE_CHARACTERS_MAX].encode("utf-8", "replace").decode()
+    refused = Refused(refused.code, shown_text)
+    session.warnings[:] = [Warned("Error", refused.code[0], refused.message)]
+    raise refused
+
+
+class _Statement(NamedTuple):
+    """A statement by its first words. answer: reads the rest; raises Refused, Unsupported."""
+
+    words: tuple[str, ...]
+    answer: Callable[[StatementReader], Shown | Done]
+
+
+# --- SELECT ---------------------------------------------------------------------------------------
+def _select(reader: StatementReader) -> Shown:
+    while reader.has_one("ALL", "SQL_NO_CACHE", "SQL_CACHE"):
+        pass
+    if _has_table(reader):
+        return _select_from(reader)
+    names: list[str] = []
+    values: list[Value] = []
+    size = 0
+    while True:
+        start = reader.at
+        values.append(reader.value())
+        size += size_of(values[-1])
+        if size > STATEMENT_BYTES_MAX:
+            raise Refused(p.ER_OUT_OF_MEMORY, f"A row of values takes at most {STATEMENT_BYTES_MAX} bytes")
+        source = reader.source(start)
+        alias = _alias(reader)
+        names.append(source if alias is None else alias)
+        if not reader.has(","):
+            break
+    reader.has("FROM", "DUAL")
+    limit = _limit(reader)
+    reader.must_end()
+    return shown(names, [values] if limit != 0 else _NO_ROWS, [type_of(each) for each in values])
+
+
+def _has_table(reader: StatementReader) -> bool:
+    """Whether a SELECT reads a table: FROM is outside parentheses."""
+    depth = 0
+    for place, token in enumerate(reader.tokens[reader.at :], reader.at):
+        depth += (token.word == "(") - (token.word == ")")
+        if token.word == "FROM" and depth == 0:
+            return reader.tokens[place + 1].word != "DUAL"
+    return False
+
+
+def _alias(reader: StatementReader) -> str | None:
+    if reader.has("AS"):
+        return reader.string() if reader.next.kind == STRING else reader.name()
+    if reader.next.kind == STRING:
+        return reader.string()
+    is_alias = reader.next.kind == NAME or (reader.next.kind == WORD and reader.next.text not in _AFTER_ALIAS)
+    return reader.name() if is_alias else None
+
+
+def _limit(reader: StatementReader) -> int | None:
+    if not reader.has("LIMIT"):
+        return None
+    count = reader.value()
+    if not isinstance(count, int) or count < 0:
+        raise reader.wrong()
+    return min(count, ALL_ROWS)
+
+
+def _select_from(reader: StatementReader) -> Shown:
+    asked: list[tuple[list[str], str | None]] = []
+    while True:
+        if reader.has("*"):
+            asked.append((["*"], None))
+        else:
+            asked.append((reader.qualified(), _alias(reader)))
+        if not reader.has(","):
+            break
+    reader.must("FROM")
+    names = reader.qualified()
+    other = _alias(reader)
+    session = reader.connection
+    database = session.named_database(names[-2] if len(names) > 1 else None)
+    qualifiers = [names[-1:], [database, names[-1]]] if other is None else [[other]]
+    for column, _ in asked:
+        if column[:-1] and column[:-1] not in qualifiers:
+            raise Refused(p.ER_UNKNOWN_COLUMN, f"Unknown column '{'.'.join(column)}' in 'field list'")
+    chosen = [(column[-1], alias) for column, alias in asked]
+    if database == INFORMATION_SCHEMA:
+        return _from_schema(reader, names[-1], chosen)
+    if not session.user.may_read:
+        raise Refused(
+            p.ER_SELECT_DENIED,
+            f"SELECT command denied to user '{session.user.name}'@'{session.host}' for table '{names[-1]}'",
+        )
+    definition = catalog.table_named(session, names)
+    known = {column.name: column for column in definition.columns}
+    folded = {name.lower(): name for name in known}
+    columns: list[str] = []
+    labels: list[str] = []
+    for name, alias in chosen:
+        if name == "*":
+            columns += known
+            labels += known
+            continue
+        found = name if name in known else folded.get(name.lower())
+        if found is None:
+            raise Refused(p.ER_UNKNOWN_COLUMN, f"Unknown column '{name}' in 'field list'")
+        columns.append(found)
+        labels.append(alias or name)
+    limit = _limit(reader)
+    reader.must_end()
+    types = [field_type(known[name], name in definition.primary_key) for name in columns]
+    return Shown(labels, types, session.served.rows(definition.name, columns, session.snapshot, limit))
+
+
+def _from_schema(reader: StatementReader, table: str, chosen: list[tuple[str, str | None]]) -> Shown:
+    session = reader.connection
+    listing = catalog.schema_table(session, table).filtered(reader)
+    places = {name: place for place, name in enumerate(listing.names)}
+    rows = listing.rows
+    if reader.has("ORDER", "BY"):
+        orders = reader.listed(lambda: _ordered(reader, places))
+        rows = list(rows)
+        for place, is_descending in reversed(orders):
+            rows.sort(key=partial(_sort_key, place), reverse=is_descending)
+    limit = _limit(reader)
+    reader.must_end()
+    labels: list[str] = []
+    columns: list[int] = []
+    for name, alias in chosen:
+        if name == "*":
+            labels += listing.names
+            columns += range(len(listing.names))
+            continue
+        if name.upper() not in places:
+            raise Refused(p.ER_UNKNOWN_COLUMN, f"Unknown column '{name}' in 'field list'")
+        labels.append(alias or (name if session.flavor is MARIADB else name.upper()))
+        columns.append(places[name.upper()])
+    types = listing.types()
+    found = ([row[place] for place in columns] for row in islice(rows, limit))
+    return shown(labels, found, [types[place] for place in columns])
+
+
+def _ordered(reader: StatementReader, places: dict[str, int]) -> tuple[int, bool]:
+    name = reader.qualified()[-1].upper()
+    if name not in places:
+        raise Refused(p.ER_UNKNOWN_COLUMN, f"Unknown column '{name}' in 'order clause'")
+    return places[name], reader.has_one("ASC", "DESC") == "DESC"
+
+
+def _sort_key(place: int, row: Sequence[Value]) -> tuple[bool, int, str, str]:
+    """NULL comes first, and texts without their case."""
+    value = row[place]
+    number, text = (value, "") if isinstance(value, int) else (0, str(value))
+    return value is not None, number, text.casefold(), text
+
+
+# --- SET ------------------------------------------------------------------------------------------
+def _set(reader: StatementReader) -> Done:
+    session = reader.connection
+    before = dict(session.variables)
+    try:
+        reader.listed(lambda: _assignment(reader))
+        reader.must_end()
+    except BaseException:  # all of its assignments or none
+        session.variables.clear()
+        session.variables.update(before)
+        raise
+    return Done()
+
+
+def _assignment(reader: StatementReader) -> None:
+    session = reader.connection
+    if reader.has("NAMES") or reader.has("CHARSET") or reader.has("CHARACTER", "SET"):
+        _set_names(reader)
+        return
+    if reader.next.word == "@" and reader.tokens[reader.at + 1].word != "@":
+        reader.take()
+        name = reader.user_variable()
+        reader.has(":")
+        reader.must("=")
+        session.set("@" + name, reader.value())
+        return
+    if reader.has("@", "@"):
+        scope = reader.has_one(*SCOPES, "PERSIST", "PERSIST_ONLY")
+        if scope is not None:
+            reader.must(".")
+    else:
+        scope = reader.has_one(*SCOPES, "PERSIST", "PERSIST_ONLY")
+    if scope is not None and scope not in ("SESSION", "LOCAL"):
+        raise Refused(
+            p.ER_SPECIFIC_ACCESS_DENIED,
+            "Access denied; you need (at least one of) the SYSTEM_VARIABLES_ADMIN privilege(s) for this operation",
+        )
+    if reader.has("TRANSACTION"):
+        reader.listed(lambda: _characteristic(reader))
+        return
+    name = reader.name()
+    reader.has(":")
+    reader.must("=")
+    if reader.has("DEFAULT"):
+        reset_variable(session, name)
+        return
+    set_variable(session, name, _setting(reader))
+
+
+def _setting(reader: StatementReader) -> Value:
+    """Take a value; a word that is no function is text, as in SET x = ON."""
+    token, following = reader.next, reader.tokens[min(reader.at + 1, len(reader.tokens) - 1)]
+    if token.kind == WORD and token.text not in ("NULL", "TRUE", "FALSE") and following.word in ("", ",", ";"):
+        reader.take()
+        return token.text
+    return reader.value()
+
+
+def _set_names(reader: StatementReader) -> None:
+    session = reader.connection
+    if reader.has("DEFAULT"):
+        charset = catalog.CHARSET
+    else:
+        charset = reader.string() if reader.next.kind == STRING else reader.name()
+    for name in ("character_set_client", "character_set_connection", "character_set_results"):
+        set_variable(session, name, charset)
+    if reader.has("COLLATE"):
+        set_variable(session, "collation_connection", reader.string() if reader.next.kind == STRING else reader.name())
+
+
+def _characteristic(reader: StatementReader) -> None:
+    session = reader.connection
+    if reader.has("READ", "ONLY"):
+        return
+    reader.must("ISOLATION", "LEVEL")
+    for words in (("READ", "UNCOMMITTED"), ("READ", "COMMITTED"), ("REPEATABLE", "READ"), ("SERIALIZABLE",)):
+        if reader.has(*words):
+            set_variable(session, "transaction_isolation", "-".join(words))
+            return
+    raise reader.wrong()
+
+
+# --- snapshots ------------------------------------------------------------------------------------
+def _check_may_read(session: Session, privilege: str) -> None:
+    if not session.user.may_read:
+        raise Refused(
+            p.ER_SPECIFIC_ACCESS_DENIED,
+            f"Access denied; you need (at least one of) the {privilege} privilege(s) for this operation",
+        )
+
+
+def _flush(reader: StatementReader) -> Done:
+    reader.must("TABLES", "WITH", "READ", "LOCK")
+    reader.must_end()
+    session = reader.connection
+    _check_may_read(session, "RELOAD")
+    session.hold(LOCK)
+    return Done()
+
+
+def _start(reader: StatementReader) -> Done:
+    reader.must("TRANSACTION", "WITH", "CONSISTENT", "SNAPSHOT")
+    if reader.has(","):
+        reader.must("READ", "ONLY")
+    reader.must_end()
+    session = reader.connection
+    _check_may_read(session, "SELECT")
+    session.release(TRANSACTION)  # it commits one that is open
+    session.hold(TRANSACTION)
+    return Done()
+
+
+def _end(reader: StatementReader) -> Done:
+    reader.has("WORK")
+    reader.must_end()
+    reader.connection.release(TRANSACTION)
+    return Done()
+
+
+def _unlock(reader: StatementReader) -> Done:
+    reader.must_end()
+    reader.connection.release(LOCK)
+    return Done()
+
+
+# --- others ---------------------------------------------------------------------------------------
+def _use(reader: StatementReader) -> Done:
+    name = reader.name()
+    reader.must_end()
+    reader.connection.use(name)
+    return Done()
+
+
+def _kill(reader: StatementReader) -> Done:
+    reader.has("CONNECTION")
+    number = reader.value()
+    reader.must_end()
+    if not isinstance(number, int) or not reader.connection.kill(number):
+        shown_number = number if isinstance(number, int) else 0
+        raise Refused(p.ER_UNKNOWN_THREAD, f"Unknown thread id: {shown_number}")
+    return Done()
+
+
+# --- SHOW -----------------------------------------------------------------------------------------
+def _show(reader: StatementReader) -> Shown:
+    for words, show in _SHOWS:
+        if reader.has(*words):
+            found = show(reader)
+            reader.must_end()
+            return found
+    raise reader.wrong()
+
+
+def _variables(is_global: bool) -> Callable[[StatementReader], Shown]:
+    def show(reader: StatementReader) -> Shown:
+        rows = all_variables(reader.connection, is_global)
+        return Listing(["Variable_name", "Value"], rows).filtered(reader).shown()
+
+    return show
+
+
+def _statuses(reader: StatementReader) -> Shown:
+    session = reader.connection
+    version, cipher = session.tls
+    rows: list[tuple[str, str]] = [("Ssl_cipher", cipher), ("Ssl_version", version)]
+    if session.flavor is MARIADB:
+        file, position = ("", "") if session.snapshot is None else map(str, session.end_and_executed()[0])
+        rows[:0] = [("Binlog_snapshot_file", file), ("Binlog_snapshot_position", position)]
+    return Listing(["Variable_name", "Value"], rows).filtered(reader).shown()
+
+
+def _binlog_end(reader: StatementReader) -> Shown:
+    session = reader.connection
+    (file, position), executed = session.end_and_executed()
+    names = ["File", "Position", "Binlog_Do_DB", "Binlog_Ignore_DB"]
+    row: list[Value] = [file, position, "", ""]
+    if session.flavor is not MARIADB:
+        names.append("Executed_Gtid_Set")
+        row.append(str(executed or ""))
+    return shown(names, [row], [INTEGER if name == "Position" else TEXT for name in names])
+
+
+def _binlog_files(reader: StatementReader) -> Shown:
+    session = reader.connection
+    files = session.served.files()
+    if session.flavor is MARIADB:
+        return shown(["Log_name", "File_size"], files, [TEXT, INTEGER])
+    return shown(["Log_name", "File_size", "Encrypted"], [(*each, "No") for each in files], [TEXT, INTEGER, TEXT])
+
+
+def _databases(reader: StatementReader) -> Shown:
+    rows = [[name] for name in reader.connection.databases()]
+    return Listing(["Database"], rows).filtered(reader).shown()
+
+
+def _place(reader: StatementReader) -> str:
+    """Take FROM and a database, if they come next; return the database, else the default."""
+    return reader.connection.named_database(reader.name() if reader.has_one(*_IN) else None)
+
+
+def _tables(is_full: bool) -> Callable[[StatementReader], Shown]:
+    def show(reader: StatementReader) -> Shown:
+        database = _place(reader)
+        pattern = reader.tokens[reader.at + 1].text if reader.next.word == "LIKE" else ""
+        return catalog.tables_shown(reader.connection, database, is_full, pattern).filtered(reader).shown()
+
+    return show
+
+
+def _table_statuses(reader: StatementReader) -> Shown:
+    return catalog.statuses_shown(reader.connection, _place(reader)).filtered(reader).shown()
+
+
+def _create_table(reader: StatementReader) -> Shown:
+    definition = catalog.table_named(reader.connection, reader.qualified())
+    table = definition.name.partition(".")[2]
+    return shown(["Table", "Create Table"], [[table, catalog.create_table(definition)]])
+
+
+def _create_database(reader: StatementReader) -> Shown:
+    reader.has("IF", "NOT", "EXISTS")
+    name = reader.connection.existing(reader.name())
+    return shown(["Database", "Create Database"], [[name, catalog.create_database(name)]])
+
+
+def _table_of(reader: StatementReader) -> list[str]:
+    """Take FROM and a table, and FROM and its database, if they come next."""
+    if not reader.has_one(*_IN):
+        raise reader.wrong()
+    names = reader.qualified()
+    return [reader.name(), names[-1]] if reader.has_one(*_IN) else names
+
+
+def _columns(is_full: bool) -> Callable[[StatementReader], Shown]:
+    def show(reader: StatementReader) -> Shown:
+        definition = catalog.table_named(reader.connection, _table_of(reader))
+        return catalog.columns_shown(definition, is_full).filtered(reader).shown()
+
+    return show
+
+
+def _indexes(reader: StatementReader) -> Shown:
+    definition = catalog.table_named(reader.connection, _table_of(reader))
+    return catalog.indexes_shown(reader.connection, definition).filtered(reader).shown()
+
+
+def _grants(reader: StatementReader) -> Shown:
+    session = reader.connection
+    if reader.has("FOR"):
+        reader.must("CURRENT_USER")
+        if reader.has("("):
+            reader.must(")")
+    rights = ["SELECT", "RELOAD", "REPLICATION SLAVE", "REPLICATION CLIENT"]
+    given = ", ".join(rights if session.user.may_read else rights[2:])
+    row = f"GRANT {given} ON *.* TO `{session.user.name}`@`%`"
+    return shown([f"Grants for {session.user.name}@%"], [[row]])
+
+
+def _warnings(reader: StatementReader) -> Shown:
+    return shown(["Level", "Code", "Message"], list(reader.connection.warnings), [TEXT, INTEGER, TEXT])
+
+
+_REPLICA_COLUMNS: Final = (
+    "IO_State {0}_Host {0}_User {0}_Port Connect_Retry {0}_Log_File Read_{0}_Log_Pos Relay_Log_File Relay_Log_Pos"
+    " Relay_{0}_Log_File {1}_IO_Running {1}_SQL_Running Last_Errno Last_Error Exec_{0}_Log_Pos Seconds_Behind_{0}"
+)
+
+
+def _replica_status(source: str, replica: str) -> Callable[[StatementReader], Shown]:
+    """Return the status of a server that is no replica of MySQL: no row."""
+    names = _REPLICA_COLUMNS.format(source, replica).split()
+    return lambda reader: shown([f"{replica}_{names[0]}", *names[1:]], _NO_ROWS)
+
+
+def _collations(reader: StatementReader) -> Shown:
+    return catalog.collations_shown(reader.connection).filtered(reader).shown()
+
+
+_SHOWS: Final[list[tuple[tuple[str, ...], Callable[[StatementReader], Shown]]]] = [
+    *((words, _binlog_end) for words in (("MASTER", "STATUS"), ("BINARY", "LOG", "STATUS"), ("BINLOG", "STATUS"))),
+    *((words, _binlog_files) for words in (("BINARY", "LOGS"), ("MASTER", "LOGS"))),
+    (("VARIABLES",), _variables(False)),
+    (("SESSION", "VARIABLES"), _variables(False)),
+    (("LOCAL", "VARIABLES"), _variables(False)),
+    (("GLOBAL", "VARIABLES"), _variables(True)),
+    *(((*scope, "STATUS"), _statuses) for scope in ((), ("SESSION",), ("LOCAL",), ("GLOBAL",))),
+    (("DATABASES",), _databases),
+    (("SCHEMAS",), _databases),
+    (("TABLES",), _tables(False)),
+    (("FULL", "TABLES"), _tables(True)),
+    (("TABLE", "STATUS"), _table_statuses),
+    (("CREATE", "TABLE"), _create_table),
+    (("CREATE", "DATABASE"), _create_database),
+    (("CREATE", "SCHEMA"), _create_database),
+    *(((each,), _columns(False)) for each in ("COLUMNS", "FIELDS")),
+    *((("FULL", each), _columns(True)) for each in ("COLUMNS", "FIELDS")),
+    *(((each,), _indexes) for each in ("INDEX", "INDEXES", "KEYS")),
+    (("GRANTS",), _grants),
+    (("WARNINGS",), _warnings),
+    (("SLAVE", "STATUS"), _replica_status("Master", "Slave")),
+    (("ALL", "SLAVES", "STATUS"), _replica_status("Master", "Slave")),
+    (("REPLICA", "STATUS"), _replica_status("Source", "Replica")),
+    (("COLLATION",), _collations),
+]
+_STATEMENTS: Final = [
+    _Statement(("SELECT",), _select),
+    _Statement(("SHOW",), _show),
+    _Statement(("SET",), _set),
+    _Statement(("USE",), _use),
+    _Statement(("KILL",), _kill),
+    _Statement(("FLUSH",), _flush),
+    _Statement(("START",), _start),
+    _Statement(("COMMIT",), _end),
+    _Statement(("ROLLBACK",), _end),
+    _Statement(("UNLOCK", "TABLES"), _unlock),
+]

@@ -1,0 +1,281 @@
+"""One connection after its login: commands and their answers, until the client quits or asks for a dump.
+
+Bytes go in, bytes come out, without a socket. A long answer comes in pieces, each made when the one before was taken.
+
+Invariants: (V1) Each command gets one answer: rows, OK or an error; an error leaves the connection as it was. Only a
+dump, what cannot be read, and QUIT end it. (V2) Of what a client says when it registers as a replica, only its server
+id is kept: some send their password there. (V3) Held are one statement of STATEMENT_BYTES_MAX and a piece of
+PIECE_BYTES with the row or the event that fills it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Final
+
+from tidemark.engine.base.errors import Error, ValueOutOfRange
+from tidemark.replication.binlog.charsets import LATIN1
+from tidemark.replication.mysql_source import protocol_layout as p
+from tidemark.replication.mysql_source.answers import answer
+from tidemark.replication.mysql_source.dump import DumpAsked
+from tidemark.replication.mysql_source.flavors import MARIADB
+from tidemark.replication.mysql_source.gtid_sets import GtidSet
+from tidemark.replication.mysql_source.packets import (
+    Fields,
+    PacketReader,
+    Refused,
+    end,
+    error,
+    length_of,
+    ok,
+    packets,
+    row,
+)
+from tidemark.replication.mysql_source.served import StoredRows
+from tidemark.replication.mysql_source.session import Session, Shown
+
+if TYPE_CHECKING:
+    from tidemark.replication.mysql_source.dump import Dump
+    from tidemark.replication.mysql_source.session import Value
+
+STATEMENT_BYTES_MAX = 1 << 20
+PIECE_BYTES = 64 << 10
+IDLE_SECONDS = 28_800.0  # what wait_timeout is, unless the client sets it
+HEARTBEAT_NS_MIN = 1_000_000
+_FILE_BYTES_MAX = 512
+_MALFORMED = (p.ER_MALFORMED_PACKET, "Malformed communication packet.")
+_NO_CHECKSUM: Final = (
+    "Slave can not handle replication events with the checksum that master is configured to log; the first event '{}'"
+)
+
+
+class _Packets(bytes):
+    """Messages that are packets already."""
+
+
+class Conversation:
+    """What one client says after its login. One thread at a time may call it; `close` it after the last call."""
+
+    def __init__(self, session: Session, dump: Callable[[DumpAsked], Dump]) -> None:
+        """dump: makes a dump, which begins with its first message."""
+        self.session = session
+        self._begin_dump = dump
+        self._reader = PacketReader(STATEMENT_BYTES_MAX + 1)  # with the byte of the command
+        self._sequence = 0  # of the next packet sent
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+        self._server_id = 0
+        self.dump: Dump | None = None  # set when one was asked for: no command is answered after it
+        self.is_over = False
+
+    def close(self) -> None:
+        """Release the snapshot and the dump. A second call does nothing."""
+        if self.dump is not None:
+            self.dump.close()
+        self.session.close()
+
+    @property
+    def is_in_message(self) -> bool:
+        """Whether a part of a message has arrived."""
+        return not self._reader.is_empty
+
+    def receive(self, data: bytes) -> Iterator[bytes]:
+        """Take bytes and yield what to send, until `is_over` or a dump begins. What comes with the command for a dump
+        is not read.
+        """
+        self._reader.feed(data)
+        while not self.is_over and self.dump is None:
+            try:
+                message = self._next()
+            except Refused as refused:  # what follows cannot be told apart
+                self.is_over, self._sequence = True, 1
+                yield self._packets(error(refused.code, refused.message))
+                return
+            if message is None:
+                return
+            yield from self._joined(self._answered(message))
+
+    @property
+    def idle_seconds(self) -> float:
+        """How long the client may be silent between two commands."""
+        value = self.session.variables.get("wait_timeout")
+        return float(value) if isinstance(value, int) and value > 0 else IDLE_SECONDS
+
+    # --- a dump -----------------------------------------------------------------------------------
+    def event(self, message: bytes) -> bytes:
+        """Take a message; return the bytes to send now, empty while more fits into a piece."""
+        self._held.append(message if isinstance(message, _Packets) else self._packets(message))
+        self._held_bytes += len(self._held[-1])
+        return self.rest() if self._held_bytes >= PIECE_BYTES else b""
+
+    def rest(self) -> bytes:
+        """Return the bytes that wait for more."""
+        data = b"".join(self._held)
+        self._held, self._held_bytes = [], 0
+        return data
+
+    def end_of_dump(self) -> bytes:
+        """Return the last packet of a dump that has come to its end."""
+        return self._packets(end())
+
+    def refusal(self, refused: Refused) -> bytes:
+        """Return the last packet of a dump that was refused or has failed."""
+        return self._packets(error(refused.code, refused.message))
+
+    def heard(self, data: bytes) -> Iterator[bytes]:
+        """Yield the messages in what a client sends during a dump. Raises: Refused if it cannot be read."""
+        self._reader.feed(data)
+        while True:
+            self._reader.sequence = 0
+            message = self._reader.next()
+            if message is None:
+                return
+            yield message
+
+    # --- packets ----------------------------------------------------------------------------------
+    def _next(self) -> bytes | None:
+        """Return the next command, None until it is whole. Raises: Refused."""
+        self._reader.sequence = 0  # a message within the limit is one packet
+        message = self._reader.next()
+        if message is not None:
+            self._sequence = self._reader.sequence
+        return message
+
+    def _packets(self, message: bytes) -> bytes:
+        data = packets(message, self._sequence)
+        self._sequence += len(message) // p.PACKET_BYTES_MAX + 1
+        return data
+
+    def _joined(self, messages: Iterable[bytes]) -> Iterator[bytes]:
+        """Yield messages as packets, in pieces."""
+        for message in messages:
+            if piece := self.event(message):
+                yield piece
+        if piece := self.rest():
+            yield piece
+
+    # --- answers ----------------------------------------------------------------------------------
+    def _answered(self, message: bytes) -> Iterator[bytes]:
+        """Yield the messages that answer a command."""
+        try:
+            yield from self._answer(message)
+        except Refused as refused:
+            yield error(refused.code, refused.message)
+        except Error as failed:
+            yield error(p.ER_UNKNOWN_ERROR, failed.message)
+
+    def _answer(self, message: bytes) -> Iterator[bytes]:
+        command, rest = message[:1], message[1:]
+        if command == bytes((p.COM_QUERY,)):
+            yield from self._statement(rest)
+        elif command == bytes((p.COM_PING,)):
+            yield ok()
+        elif command == bytes((p.COM_INIT_DB,)):
+            self.session.use(rest.decode("utf-8", "replace"))
+            yield ok()
+        elif command == bytes((p.COM_QUIT,)):
+            self.is_over = True
+        elif command == bytes((p.COM_REGISTER_SLAVE,)):
+            self._server_id = Fields(rest, _MALFORMED).integer(4)
+            yield ok()
+        elif command in (bytes((p.COM_BINLOG_DUMP,)), bytes((p.COM_BINLOG_DUMP_GTID,))):
+            self.is_over = True  # a refusal is the last message
+            self.session.close()  # a dump may last for months
+            asked = self._asked_by_gtids(rest) if command[0] == p.COM_BINLOG_DUMP_GTID else self._asked(rest)
+            self.dump = self._begin_dump(asked)
+        elif command and command[0] in p.COM_STATEMENTS:
+            raise Refused(p.ER_PREPARED, "This command is not supported in the prepared statement protocol yet")
+        else:
+            raise Refused(p.ER_UNKNOWN_COMMAND, "Unknown command")
+
+    def _statement(self, statement: bytes) -> Iterator[bytes]:
+        self._check_ascii([statement])
+        found = answer(self.session, statement)
+        if not isinstance(found, Shown):
+            yield ok(found.affected)
+            return
+        self._check_ascii([name.encode("utf-8", "surrogateescape") for name in found.names])
+        yield length_of(len(found.names))
+        yield from found.definitions()
+        yield end()
+        if isinstance(found.rows, StoredRows):
+            self._check_ascii([None])
+            for piece, sequence in found.rows.packets(self._sequence):
+                self._sequence = sequence
+                yield _Packets(piece)
+        else:
+            for values in found.rows:
+                self._check_ascii([each or b"" for each in values])
+                yield row(values)
+        yield end()
+
+    def _check_ascii(self, texts: Iterable[bytes | None]) -> None:
+        """Refuse text that a client of another character set would read, or has written, as other characters. None: of
+        any text. Raises: Refused.
+        """
+        names = ("character_set_client", "character_set_results")
+        if any(self.session.variables.get(name) == LATIN1 for name in names):
+            if any(each is None or not each.isascii() for each in texts):
+                raise Refused(
+                    p.ER_NOT_SUPPORTED, "This version of MySQL doesn't yet support 'latin1 text'; SET NAMES utf8mb4"
+                )
+
+    # --- dumps ------------------------------------------------------------------------------------
+    def _asked(self, rest: bytes) -> DumpAsked:
+        fields = Fields(rest, _MALFORMED)
+        position, flags, server_id = fields.integer(4), fields.integer(2), fields.integer(4)
+        state = self._user_variable("slave_connect_state")
+        is_by_domains = self.session.flavor is MARIADB and isinstance(state, str)
+        return self._with_variables(
+            _file_name(fields.take(fields.left)), position, flags, server_id, str(state) if is_by_domains else None
+        )
+
+    def _asked_by_gtids(self, rest: bytes) -> DumpAsked:
+        fields = Fields(rest, _MALFORMED)
+        flags, server_id = fields.integer(2), fields.integer(4)
+        name = _file_name(fields.take(fields.integer(4)))
+        position = fields.integer(8)
+        gtids = None
+        if flags & p.DUMP_THROUGH_GTID or fields.left:
+            try:
+                gtids = GtidSet.unpack(fields.take(fields.integer(4)))
+            except ValueOutOfRange as malformed:
+                raise Refused(p.ER_MALFORMED_PACKET, malformed.message) from None
+        return self._with_variables(name, position, flags, server_id, gtids)
+
+    def _with_variables(
+        self, name: str, position: int, flags: int, server_id: int, gtids: GtidSet | str | None
+    ) -> DumpAsked:
+        checksum = self._user_variable("source_binlog_checksum", "master_binlog_checksum")
+        kind = str(checksum or "").upper()
+        if kind not in ("CRC32", "NONE"):
+            raise Refused(p.ER_SOURCE_FATAL, _NO_CHECKSUM.format(f"{name}' at {position}"))
+        try:
+            known = uuid.UUID(str(self._user_variable("replica_uuid", "slave_uuid")))
+        except ValueError:
+            known = None
+        period = self._user_variable("source_heartbeat_period", "master_heartbeat_period")
+        return DumpAsked(
+            server_id=server_id or self._server_id,
+            uuid=known,
+            file=name,
+            position=position,
+            gtids=gtids,
+            is_non_blocking=bool(flags & p.DUMP_NON_BLOCK),
+            has_checksum=kind == "CRC32",
+            heartbeat_ns=max(period, HEARTBEAT_NS_MIN) if isinstance(period, int) and period > 0 else 0,
+            is_semi_sync=self._user_variable("rpl_semi_sync_replica", "rpl_semi_sync_slave") in (1, "1"),
+        )
+
+    def _user_variable(self, *names: str) -> Value:
+        """Return the value of the first of these user variables that is set."""
+        found = (self.session.variables.get(f"@{name}") for name in names)
+        return next((each for each in found if each is not None), None)
+
+
+def _file_name(given: bytes) -> str:
+    """Return the name of a file; some clients end it with zero bytes. Raises: Refused."""
+    if len(given) > _FILE_BYTES_MAX:
+        raise Refused(*_MALFORMED)
+    return given.rstrip(b"\0").decode("utf-8", "replace")

@@ -1,0 +1,155 @@
+"""What a peer of MySQL sees of the events of a binlog: each as it is, or an IGNORABLE event in its place (S1).
+
+Not shown are rows of the database `mysql`, which no stock server takes (unless asked for), and rows that this site only
+sends again or has only read. Rows that a peer would take for another change are refused: updates logged as writes, and
+images that lack columns.
+
+The last row event of a statement is marked, which makes a server close its tables. If it is one that is not shown, the
+mark goes to the last one shown. So a shown row event waits until the event after it is known.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.position import Position
+from tidemark.replication.binlog.reader import STATUS_TABLE, ParsedMaps, StatementMaps, epoch_in
+from tidemark.replication.binlog.scan import Boundaries
+from tidemark.replication.binlog.table_map import TableMap
+from tidemark.replication.mysql_source import protocol_layout as p
+from tidemark.replication.mysql_source.packets import Refused
+from tidemark.replication.mysql_source.served_events import replaced
+from tidemark.replication.settings.any_value import FLAG_READ, FLAG_REFRESH
+
+_HIDDEN_DATABASE: Final = "mysql"
+_ROWS: Final = frozenset(
+    (b.WRITE_ROWS, b.UPDATE_ROWS, b.DELETE_ROWS, b.WRITE_ROWS_V1, b.UPDATE_ROWS_V1, b.DELETE_ROWS_V1)
+)
+_PARSED: Final = _ROWS | {b.QUERY_EVENT, b.TABLE_MAP_EVENT}
+_ROW_FLAGS: Final = slice(b.HEADER_BYTES + 6, b.HEADER_BYTES + b.TABLE.itemsize)
+
+
+def fatal(text: str) -> Refused:
+    """Return the error that ends a dump and stops a replica."""
+    return Refused(p.ER_SOURCE_FATAL, text)
+
+
+class Shown(NamedTuple):
+    """An event for the peer. ends_transaction: a transaction ends with it; its epoch, 0 if it is unknown."""
+
+    raw: bytes
+    end: Position
+    ends_transaction: bool = False
+    epoch: int = 0
+
+
+class Screen:
+    """Takes the events of a binlog in order, from a position between transactions."""
+
+    def __init__(
+        self, shows_system_rows: bool, may_be_updates: Callable[[str, str], bool], server_id: int | None = None
+    ) -> None:
+        """may_be_updates: whether writes to a table in a file may be updates (file, table). server_id: whose epochs are
+        wanted, None for none.
+        """
+        self._shows_system_rows = shows_system_rows
+        self._may_be_updates = may_be_updates
+        self._server_id = server_id
+        self._parser = ParsedMaps()
+        self._boundaries = Boundaries()
+        self._status = StatementMaps()  # of the rows that name epochs
+        self._held: list[Shown] = []  # the last row event shown, and what came after it in its statement
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tables: dict[int, TableMap] = {}
+        self._epoch = 0
+
+    @property
+    def is_between_transactions(self) -> bool:
+        return not self._boundaries.is_open
+
+    def skip(self, at: Position, raw: bytes) -> None:
+        """Take an event that the peer does not get. Raises: BinlogDamaged, LimitExceeded."""
+        if self._boundaries.step(raw[4], self._parsed(at, raw)):
+            self._begin()
+
+    def _parsed(self, at: Position, raw: bytes) -> e.Event | None:
+        """Return the event, checked; None if nothing in it matters here."""
+        if raw[4] in _PARSED:
+            return self._parser.parse(e.parse_header(raw, at), raw, at)
+        e.verify(raw, at)
+        return None
+
+    def take(self, at: Position, raw: bytes) -> list[Shown]:
+        """Take the event at a position; return the events to send now.
+
+        Raises: BinlogDamaged, LimitExceeded; Refused for rows that a peer would take for another change.
+        """
+        event = self._parsed(at, raw)
+        end = Position(at.file, at.position + len(raw))
+        was_open = self._boundaries.is_open
+        is_boundary = self._boundaries.step(raw[4], event)
+        is_hidden = False
+        if isinstance(event, TableMap):
+            self._tables[event.table_id] = event
+            is_hidden = self._hides(event)
+        elif isinstance(event, e.Rows):
+            is_hidden = self._hides_rows(event, at)
+        ends = is_boundary and (was_open or isinstance(event, e.Query))
+        shown = Shown(replaced(raw) if is_hidden else raw, end, ends, self._epoch if ends else 0)
+        if is_boundary:
+            self._begin()
+        if isinstance(event, e.Rows) and not is_hidden:
+            ready, self._held = self._held, [shown]
+            return ready
+        if is_hidden and self._held:
+            if isinstance(event, e.Rows) and event.is_statement_end:
+                self._held[0] = self._held[0]._replace(raw=_marked_as_end(self._held[0].raw))
+            self._held.append(shown)
+            return []
+        ready, self._held = [*self._held, shown], []
+        return ready
+
+    def forget_held(self) -> None:
+        """Drop what waits: the peer has it already."""
+        self._held = []
+
+    def _hides(self, table: TableMap) -> bool:
+        return table.database == _HIDDEN_DATABASE and not self._shows_system_rows
+
+    def _hides_rows(self, rows: e.Rows, at: Position) -> bool:
+        table = self._tables.get(rows.table_id)
+        if table is None:
+            raise at.damaged(f"has rows of table {rows.table_id}, which no TABLE_MAP announced")
+        if table.database == _HIDDEN_DATABASE:
+            if self._server_id is not None and not self._epoch and table.name == STATUS_TABLE:
+                self._status.observe(table)
+                self._epoch = epoch_in(self._status, rows, at, self._server_id) or 0
+            return not self._shows_system_rows
+        if rows.conflict_flags & (FLAG_REFRESH | FLAG_READ):
+            return True
+        full = _full_bitmap(rows.columns)
+        is_whole = rows.before in (None, full) and rows.after in (None, full)
+        if not is_whole or (rows.kind == e.WRITE and self._may_be_updates(at.file, table.name)):
+            raise fatal(
+                f"table {table.name} logs updates as writes or in part at {at.file}:{at.position}; turn"
+                " log_update_as_write, log_updated_only and log_update_as_minimal off (or give the table binlog_type"
+                " 7), copy its rows, and begin at a later position"
+            )
+        return False
+
+
+def _full_bitmap(columns: int) -> bytes:
+    return ((1 << columns) - 1).to_bytes((columns + 7) // 8, "little")
+
+
+def _marked_as_end(raw: bytes) -> bytes:
+    """Return a row event as the last one of its statement."""
+    flags = int.from_bytes(raw[_ROW_FLAGS], "little") | b.ROWS_STATEMENT_END
+    data = raw[: _ROW_FLAGS.start] + flags.to_bytes(2, "little") + raw[_ROW_FLAGS.stop : -b.CHECKSUM_BYTES]
+    return data + zlib.crc32(data).to_bytes(b.CHECKSUM_BYTES, "little")
