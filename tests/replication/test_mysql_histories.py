@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
+from tests.replication.mariadb_rig import Server
 from tests.replication.mysql_port_rig import (
     HOST,
     ITEM,
@@ -20,12 +21,21 @@ from tests.replication.mysql_port_rig import (
     wait_equal,
     wait_refused,
 )
-from tests.replication.test_mysql_peers import _ByGtid, _MariaDB, change, peer
+from tests.replication.mysql_rig import MySqlServer
+from tests.replication.test_mysql_peers import REPLICA, change, peer
 from tidemark.replication.mysql_source.flavors import MARIADB
 from tidemark.replication.mysql_source.gtids import Gtids
 from tidemark.replication.mysql_source.snapshot import ServedSnapshots
 
 NUMBERED: dict[str, Any] = {**OPTIONS, "log_gtids": True}
+
+
+class MariaDbByGtid(Server):
+    options = (*REPLICA, "--gtid-strict-mode=ON")
+
+
+class MySqlByGtid(MySqlServer):
+    options = ("--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--relay-log=relay")
 
 
 def made(path: Path) -> None:
@@ -66,7 +76,7 @@ def _without_numbers(path: Path) -> Path:
 BREAKS: list[Callable[[Path], Path]] = [_copied, _older, _restored, _begun_anew, _without_numbers]
 
 
-@pytest.mark.parametrize("kind", [_MariaDB, _ByGtid])
+@pytest.mark.parametrize("kind", [MariaDbByGtid, MySqlByGtid])
 def test_replica_of_a_history_that_is_over_stops_with_1236(kind: Any, tmp_path: Path) -> None:
     with peer(kind) as (server, flavor):
         is_mariadb = flavor is MARIADB
@@ -102,7 +112,7 @@ def test_replica_of_a_history_that_is_over_stops_with_1236(kind: Any, tmp_path: 
                 server.sql("RESET BINARY LOGS AND GTIDS")
 
 
-@pytest.mark.parametrize("kind", [_MariaDB, _ByGtid])
+@pytest.mark.parametrize("kind", [MariaDbByGtid, MySqlByGtid])
 def test_copy_of_a_snapshot_continues_from_its_numbers(kind: Any, tmp_path: Path) -> None:
     """A later history counts all lower numbers as purged, so a replica begins with a copy and the set of its moment."""
     made(tmp_path / "first")
