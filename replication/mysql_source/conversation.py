@@ -89,7 +89,7 @@ class Conversation:
             try:
                 message = self._next()
             except Refused as refused:  # what follows cannot be told apart
-                self.is_over = True
+                self.is_over, self._sequence = True, 1
                 yield self._packets(error(refused.code, refused.message))
                 return
             if message is None:

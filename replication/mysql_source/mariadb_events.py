@@ -3,10 +3,9 @@
 MariaDB's GTID also begins the transaction, so it stands for the store's GTID and BEGIN. The domain is always 0, and the
 server id is that of the event.
 
-Invariant: (M1) At the end of each transaction of rows, lengths add up to the position in the file; before the first one
-of a file, and after statements, to less. The thread of a replica that receives adds them up, names the sum in acks, and
-stops at a heartbeat with a lower position. So an IGNORABLE event in each transaction fills up what is missing. The
-description is longer than the file's, so it has no position: such an event is not counted.
+Lengths differ from those in the file, positions do not: a replica that follows by GTIDs takes its position from each
+GTID. From the description it would add up the length, which is longer than in the file, and then stop at a heartbeat
+with a lower position. So the description has no position: such an event is not counted.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Final
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.position import Position
-from tidemark.replication.mysql_source.served_events import IGNORABLE_EVENT
 
 DOMAIN: Final = 0
 GTID_LIST_EVENT: Final = 163
@@ -70,7 +68,6 @@ class MariadbEvents:
         """version: the version of the server that the description names."""
         self._version = version.encode()
         self._held: tuple[e.EventHeader, e.Gtid] | None = None
-        self._missing = 0  # bytes of this file that were not sent
 
     def translate(self, raw: bytes) -> list[bytes]:
         """Return what is sent for an event: itself, other ones, or nothing before the next event. Raises: BinlogDamaged
@@ -86,27 +83,17 @@ class MariadbEvents:
             (header, gtid), self._held = self._held, None
             event = e.parse(raw, _PLACE)[1] if kind == b.QUERY_EVENT else None
             if isinstance(event, e.Query) and event.statement == "BEGIN":
-                begin = e.parse_header(raw, _PLACE)
-                sent = _gtid(header, gtid, _TRANSACTIONAL, begin.end_position)
-                missing = self._missing + header.event_bytes + begin.event_bytes - len(sent)
-                self._missing = 0
-                return [sent, _filler(begin, missing)]
-            # No filler here: it would end the group that its GTID begins.
-            sent = _gtid(header, gtid, b.MARIADB_STANDALONE, header.end_position)
-            self._missing += header.event_bytes - len(sent)
-            return [sent, raw]
+                return [_gtid(header, gtid, _TRANSACTIONAL, e.parse_header(raw, _PLACE).end_position)]
+            return [_gtid(header, gtid, b.MARIADB_STANDALONE, header.end_position), raw]
         if kind == b.FORMAT_DESCRIPTION_EVENT:
             header, event = e.parse(raw, _PLACE)
             assert isinstance(event, e.FormatDescription)
             own = e.FormatDescription(self._version, event.created_s, _POST_HEADER_BYTES)
-            self._missing = header.event_bytes if header.end_position else 0
             return [_framed(own, header, 0)]
         if kind == b.PREVIOUS_GTIDS_EVENT:
             header, event = e.parse(raw, _PLACE)
             assert isinstance(event, e.PreviousGtids)
-            sent = _framed(_list(header.server_id, event.number_of() or 0), header, header.end_position)
-            self._missing += header.event_bytes - len(sent)
-            return [sent]
+            return [_framed(_list(header.server_id, event.number_of() or 0), header, header.end_position)]
         return [raw]
 
 
@@ -115,13 +102,6 @@ def _framed(event: e.Event, header: e.EventHeader, position: int) -> bytes:
     size = b.HEADER_BYTES + sum(map(len, event.parts())) + b.CHECKSUM_BYTES
     stamp = {"timestamp_s": header.timestamp_s, "server_id": header.server_id}
     return e.frame(event, position - size, flags=header.flags & ~b.FLAG_IGNORABLE, **stamp)
-
-
-def _filler(header: e.EventHeader, size: int) -> bytes:
-    """Return an event of this size that is ignored, with the position of another one."""
-    body = bytes(size - b.HEADER_BYTES - b.CHECKSUM_BYTES)
-    stamp = {"timestamp_s": header.timestamp_s, "server_id": header.server_id}
-    return e.frame(e.Other(IGNORABLE_EVENT, body), header.end_position - size, flags=b.FLAG_IGNORABLE, **stamp)
 
 
 def _gtid(header: e.EventHeader, gtid: e.Gtid, flags: int, position: int) -> bytes:

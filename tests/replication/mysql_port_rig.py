@@ -69,14 +69,19 @@ class Client:
     def log_in(self) -> bytes:
         """Return the last message of the login."""
         self.send(packets(response(self._name, proof_of(self.plugin, self._secret, self.nonce), self.plugin), 1))
+        self._reader.sequence = 2
         answer = self.message()
         return self.message() if answer == bytes((p.AUTH_MORE, p.FAST_AUTH_DONE)) else answer
 
     def send(self, data: bytes) -> None:
         self.socket.sendall(data)
 
-    def command(self, code: int, rest: bytes = b"") -> None:
+    def expect(self) -> None:
+        """Expect the answer to a command."""
         self._reader.sequence = 1
+
+    def command(self, code: int, rest: bytes = b"") -> None:
+        self.expect()
         self.send(packets(bytes((code,)) + rest, 0))
 
     def query(self, text: str | bytes) -> bytes:
