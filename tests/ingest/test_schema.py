@@ -539,8 +539,8 @@ def test_json_is_what_the_server_means_by_it() -> None:
 
 
 def test_default_of_bytes_is_what_a_server_shows_as_it_is() -> None:
-    """Story: MariaDB shows the bytes of a default as they are, and those that are not UTF-8 ended the copy with an error
-    of Python.
+    """Story: MariaDB shows the bytes of a default as they are. Those that are not UTF-8 ended the copy with an error of
+    Python.
     """
     shown = (
         b"CREATE TABLE `t` (`id` int NOT NULL, `b` %s DEFAULT '\\0\xff', PRIMARY KEY (`id`)) DEFAULT CHARSET=utf8mb4"
