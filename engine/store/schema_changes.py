@@ -276,9 +276,9 @@ def with_wider_column(
     if not column.type.widens_to(kind):
         raise SchemaInvalid(
             f"{definition.name}.{name} is {column.type!r}, and {shown(kind)} does not hold all its values; an integer"
-            " takes a longer integer, a Float32 a Float64, a Decimal more digits before the point and not fewer after"
-            " it, a Char a longer Char, VarChar or Text, a VarChar a longer VarChar or Text, a VarBinary likewise, an"
-            " Enum more members after its own",
+            " takes a longer integer, a Float32 a Float64, a Decimal one with no fewer digits before and after the"
+            " point, a Char a longer Char, VarChar or Text, a VarChar a longer VarChar or Text, a VarBinary likewise,"
+            " an Enum more members after its own",
             table=definition.name,
             column=name,
         )

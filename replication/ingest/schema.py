@@ -418,7 +418,7 @@ def _with_change(step: s.ChangeColumn, before: TableDefinition, store: Store, se
 
 
 def _type_after(step: s.ChangeColumn, there: Column) -> ColumnType:
-    """Return the type of a column here after a change at the source: nearly always that of the statement."""
+    """Return the type of a column here after a change at the source: that of the statement, unless it is wider here."""
     wanted, was = step.column.type, step.was
     if was is None or step.served is None:
         return wanted

@@ -491,3 +491,84 @@ def test_table_made_by_hand_has_no_known_types(db: tm.Database) -> None:
     db.create_table("d.k", [tm.Column("id", tm.Int32), tm.Column("f", tm.Float64)], "id")
     with pytest.raises(tm.Unsupported, match=r"d\.k\.f.*not known here"):
         apply(db, Stream(position=stream.position).statement("ALTER TABLE k ALTER f SET DEFAULT 0.5"))
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("INT1", Int8),
+        ("MIDDLEINT UNSIGNED", tm.UInt32),
+        ("INT8", tm.Int64),
+        ("FLOAT8", tm.Float64),
+        ("DOUBLE PRECISION(6,2)", tm.Float64),
+        ("NCHAR(5)", tm.Char(5)),
+        ("NATIONAL CHARACTER(5)", tm.Char(5)),
+        ("CHAR VARYING(5)", tm.VarChar(5)),
+        ("NATIONAL CHAR VARYING(5)", tm.VarChar(5)),
+        ("NCHAR VARCHAR(5)", tm.VarChar(5)),
+        ("NVARCHAR(5)", tm.VarChar(5)),
+        ("VARCHARACTER(5)", tm.VarChar(5)),
+        ("LONG", tm.Text),
+        ("LONG CHAR VARYING", tm.Text),
+        ("LONG VARBINARY", tm.Blob),
+        ("CHAR(5) BINARY", tm.Char(5)),
+        ("CHAR(4) BYTE", tm.Binary(4)),
+        ("VARCHAR(4) CHARACTER SET binary DEFAULT 'ab'", tm.VarBinary(4)),
+        ("TINYTEXT CHARSET binary", tm.Blob),
+        ("SERIAL", tm.UInt64),
+        ("INT SERIAL DEFAULT VALUE", tm.Int32),
+    ],
+)
+def test_every_name_of_a_type_is_known(words: str, kind: Any) -> None:
+    """Story: a copy took the types that CREATE TABLE has other names for, and the stream stopped at those names."""
+    step = steps(f"CREATE TABLE t (id INT PRIMARY KEY, c {words}, d INT)")[0]
+    assert isinstance(step, s.CreateTable) and [each.type for each in step.definition.columns[1:]] == [kind, tm.Int32]
+    assert step.definition.columns[1].nullable == ("SERIAL" not in words)
+
+
+@pytest.mark.parametrize("words", ["LONG CHAR", "NATIONAL TEXT(", "DOUBLE(PRECISION)", "`INT8`", "BYTE"])
+def test_name_of_no_type_stops(words: str) -> None:
+    with pytest.raises(tm.Unsupported):
+        steps(f"CREATE TABLE t (id INT PRIMARY KEY, c {words}, d INT)")
+
+
+def test_json_is_what_the_server_means_by_it() -> None:
+    """Story: the copy of MySQL's JSON made Text, and the stream JSON."""
+    text = "CREATE TABLE `t` (`id` int NOT NULL, `j` json DEFAULT NULL, PRIMARY KEY (`id`)) DEFAULT CHARSET=utf8mb4"
+    for is_mariadb, kind in ((False, tm.JSON), (True, tm.Text)):
+        assert schema.table_of_text(text, "d", is_mariadb).definition.columns[1].type == kind
+
+
+def test_default_of_bytes_is_what_a_server_shows_as_it_is() -> None:
+    """Story: MariaDB shows the bytes of a default as they are. Those that are not UTF-8 ended the copy with an error of
+    Python.
+    """
+    shown = (
+        b"CREATE TABLE `t` (`id` int NOT NULL, `b` %s DEFAULT '\\0\xff', PRIMARY KEY (`id`)) DEFAULT CHARSET=utf8mb4"
+    )
+    for kind, value in ((b"varbinary(4)", b"\0\xff"), (b"binary(4)", b"\0\xff\0\0")):
+        text = (shown % kind).decode("utf-8", "surrogateescape")
+        assert schema.table_of_text(text, "d", True).definition.columns[1].default == value
+    with pytest.raises(tm.Unsupported, match="character set"):
+        schema.table_of_text((shown % b"varchar(4)").decode("utf-8", "surrogateescape"), "d", True)
+
+
+def test_medium_integer_that_gets_a_sign_holds_all_values_of_both(db: tm.Database) -> None:
+    """Story: MEDIUMINT UNSIGNED to INT keeps all values at the server, and stopped: here it is UInt32 to Int32."""
+    stream = Stream().statement("CREATE TABLE k (id INT PRIMARY KEY, m MEDIUMINT UNSIGNED)")
+    apply(db, stream)
+    db["d.k"].insert((1, 16_777_215))
+    for text, kind in (
+        ("MODIFY m INT", tm.Int64),
+        ("MODIFY m INT COMMENT 'x' DEFAULT -1", tm.Int64),
+        ("CHANGE m n INT", tm.Int64),
+        ("MODIFY n BIGINT", tm.Int64),
+    ):
+        stream = Stream(position=stream.position).statement(f"ALTER TABLE k {text}")
+        apply(db, stream)
+        assert db["d.k"].definition.columns[1].type == kind
+    assert rows(db, "d.k") == [(1, 16_777_215)]
+    stream = Stream(position=stream.position).statement("CREATE TABLE l (id INT PRIMARY KEY, m INT UNSIGNED)")
+    apply(db, stream)
+    with pytest.raises(tm.Unsupported, match="does not hold all its values"):
+        apply(db, Stream(position=stream.position).statement("ALTER TABLE l MODIFY m INT"))

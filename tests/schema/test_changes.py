@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -505,3 +506,15 @@ def test_truncate_is_a_deletion_of_each_row_to_readers_of_changes(tmp_path: Path
         with db.changes(since) as changes:
             found = [(row.operation, row.before.id) for epoch in changes for row in epoch]
     assert sorted(found) == [("delete", 0), ("delete", 1), ("delete", 2)]
+
+
+def test_decimal_takes_no_type_with_fewer_digits_on_a_side() -> None:
+    """Decimal(12, 4) has eight digits before the point: as many as Decimal(10, 2), fewer than Decimal(20, 2)."""
+    db = open_memory()
+    table = db.create_table("t", [tm.Column("id", tm.Int32), tm.Column("d", tm.Decimal(10, 2))], "id")
+    db.widen_column("t", "d", tm.Decimal(20, 2))
+    table.insert((1, Decimal(10) ** 17))
+    for kind in (tm.Decimal(12, 4), tm.Decimal(22, 1)):
+        with pytest.raises(tm.SchemaInvalid, match=r"Decimal\(20, 2\), and .* no fewer digits before and after"):
+            db.widen_column("t", "d", kind)
+    assert table[1].d == Decimal(10) ** 17
