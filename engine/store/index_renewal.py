@@ -123,6 +123,8 @@ class IndexRenewals:
         if not all(build.is_walked(table) for build in self._builds):
             return False
         view = table.with_parts(after, built)
+        if view.format.numbered is not None:
+            store.sequences.look_again(table.table_id)  # it may continue past the narrower type
         replaced = [part for build in self._builds for part in table.parts_of(build.definition.name)]
 
         def show() -> None:

@@ -285,7 +285,12 @@ def with_wider_column(
     if name in definition.primary_key:
         _check_wider_key(definition, column, kind, nullable)
     elif column.is_disk:
-        raise Unsupported(f"{definition.name}.{name} is a disk column and cannot be widened")
+        raise Unsupported(
+            f"{definition.name}.{name} is a disk column and cannot be widened; copy the rows into a new table with the"
+            " wider column",
+            table=definition.name,
+            column=name,
+        )
     if is_in_place(definition, name, kind, nullable):
         after = _with(definition, position, replace(column, type=kind))
     else:

@@ -256,8 +256,9 @@ DEFECTS: tuple[Defect, ...] = (
     Defect(
         "index-published-before-its-walk-ends",
         "tidemark.engine.store.index_build",
-        "if any(number > walked for number in table.by_number):\n                return",
-        "if walked < 0 and table.count():\n                self._fillings[0].walked = 0\n                return",
+        "if not self.is_walked(table):\n                return",
+        "if self._fillings[0].walked < 0 and table.count():\n"
+        "                self._fillings[0].walked = 0\n                return",
         "stress",
     ),
     Defect(
