@@ -209,7 +209,7 @@ def scan(
     numbers: Sequence[int],
     first_rowid: int = 0,
     progress: Progress | None = None,
-    rows_max: int = SCAN_BATCH_ROWS,
+    rows_max: int = ALL_ROWS,
 ) -> Iterator[ScanBatch]:
     """Yield all rows of some fragments, one fragment after the other, in ROWID order, with disk parts if one of the
     columns is on disk. first_rowid: where to begin in the first fragment. rows_max: of a batch.
@@ -230,7 +230,7 @@ def scan(
         part.continue_at(first_rowid)
         first_rowid = 0
         while not part.is_end and number in table.by_number and left > 0:
-            batch = part.next(min(left, rows_max))
+            batch = part.next(min(left, rows_max, SCAN_BATCH_ROWS))
             view.advance(number, part.rowid)
             table.check()
             left -= batch.count

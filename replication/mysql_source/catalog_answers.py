@@ -56,17 +56,16 @@ class Listing(NamedTuple):
     rows: Iterable[Sequence[Value]]
     is_exact: bool = False
 
-    def filtered(self, reader: StatementReader, of_like: int = 0) -> Listing:
-        """Take LIKE or WHERE, if one comes next; return the rows that it chooses. of_like: the place of the column to
-        which LIKE belongs. Raises: Refused, Unsupported.
+    def filtered(self, reader: StatementReader) -> Listing:
+        """Take LIKE, which is of the first column, or WHERE, if one comes next; return the rows that it chooses.
+        Raises: Refused, Unsupported.
         """
         places = {name.upper(): place for place, name in enumerate(self.names)}
         exact = _EXACT | {self.names[0].upper()} if self.is_exact else _EXACT
         if reader.has("WHERE"):
             return self._replace(rows=filter(reader.condition(places, exact), self.rows))
         if reader.next.word == "LIKE":
-            name = self.names[of_like].upper()
-            return self._replace(rows=filter(reader.pattern(places[name], name in exact), self.rows))
+            return self._replace(rows=filter(reader.pattern(0, self.names[0].upper() in exact), self.rows))
         return self
 
     def types(self) -> list[FieldType]:
