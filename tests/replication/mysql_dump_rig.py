@@ -87,11 +87,9 @@ class Replica:
         if isinstance(event, e.Rotate):
             self.file, self.position = event.name, event.position
             return
-        if self.flavor is MYSQL and found.end_position:
+        if found.end_position:
             self.position += found.event_bytes
             assert self.position == found.end_position
-        elif found.end_position:
-            self.position = found.end_position  # which is what MariaDB reads
         self._maps.observe(event)
         if isinstance(event, e.Rows):
             self._open_rows = 0 if event.is_statement_end else self._open_rows + 1

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import tidemark as tm
 from tests.replication.mysql_dump_rig import dump_of, messages_of
 from tests.replication.site import WHOLE, epochs_in, open_site
 from tests.shares import share
@@ -212,3 +213,13 @@ def test_marks_go_with_their_files(opened: Any) -> None:
     db = opened(files, **WHOLE)
     assert "binlog.000001.whole" not in marks_in(db)
     assert messages_of(db)
+
+
+def test_store_that_logs_updates_as_writes_is_not_served_to_mysql(opened: Any) -> None:
+    db = opened()
+    table_in(db)
+    users = [tm.MysqlUser("repl", b"sixteen bytes or more")]
+    with pytest.raises(Rejected, match="table d.t logs updates as writes") as error:
+        tm.serve_mysql(db, "127.0.0.1:0", users)
+    assert "open the store with log_update_as_write=False, log_updated_only=False" in error.value.message
+    assert db.endpoint.servings == [] and db.binlog.pins == {}

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.database import Database, check_open
 from tidemark.engine.base.closable import Closable
-from tidemark.engine.base.errors import Rejected
 from tidemark.replication.mysql_source.dump import Dump, DumpAsked, Dumps
 from tidemark.replication.mysql_source.flavors import flavor_of
 from tidemark.replication.mysql_source.port import MysqlPort
@@ -45,7 +44,7 @@ class MysqlServing(Closable):
         endpoint.site.check()
         with _MAKING:
             served, self.dumps = _shared(endpoint) or (Served.of(endpoint), Dumps.of(endpoint))
-            _check_whole(endpoint, served)
+            endpoint.log().check_whole()
             self.served = served
 
             def begin_dump(asked: DumpAsked, wait: Callable[[float | None], None], woken: Callable[[], None]) -> Dump:
@@ -114,20 +113,6 @@ def _shared(endpoint: Endpoint) -> tuple[Served, Dumps] | None:
     """Return what the servers of a store share, from one of them: a replica is known to all."""
     found = (each for each in list(endpoint.servings) if isinstance(each, MysqlServing))
     return next(((each.served, each.dumps) for each in found), None)
-
-
-def _check_whole(endpoint: Endpoint, served: Served) -> None:
-    """Refuse a store with a table whose changes a peer would take for others. Raises: Rejected."""
-    rules = endpoint.log().rules
-    for name, definition in served.definitions().items():
-        if not rules.rule_of(definition).is_whole:
-            raise Rejected(
-                f"the updates of table {name} are logged as writes or in part, which MySQL takes for other changes;"
-                " open the store with log_update_as_write=False, log_updated_only=False and"
-                " log_update_as_minimal=False, or give the table binlog_type 7",
-                table=name,
-                option="log_update_as_write",
-            )
 
 
 def serve_mysql(
