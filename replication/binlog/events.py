@@ -89,7 +89,7 @@ class PreviousGtids:
             return None
         _, found, _, _, end = _PREVIOUS.unpack(self.sets)
         number = int(end) - 1
-        return number if self == PreviousGtids.through(source or found, number) else None
+        return number if number > 0 and self == PreviousGtids.through(source or found, number) else None
 
     def parts(self) -> list[Buffer]:
         return [self.sets]

@@ -83,7 +83,7 @@ class Written(NamedTuple):
     end: Position
 
 
-class Served(NamedTuple):
+class SyncedEnd(NamedTuple):
     """A synced end of transactions, the number of the last one before it (0 for none), and its history."""
 
     end: Position
@@ -170,11 +170,11 @@ class BinlogWriter:
                 self.history, self.number = before
                 raise
 
-    def served(self) -> Served:
+    def served(self) -> SyncedEnd:
         """Sync the file, and return where its transactions end, as one thing. Durable on return: all of them."""
         with self._turn:
             self.sync()
-            return Served(self.synced, self.number, self.history)
+            return SyncedEnd(self.synced, self.number, self.history)
 
     def _begin_file(self, created_s: int) -> None:
         """Create the next file and continue in it. Durable on return: the file and its name in the index.

@@ -34,7 +34,7 @@ from tidemark.engine.schema.names import is_system_table
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.row_plan import TablePlans
-from tidemark.replication.binlog.writer import BinlogWriter, Served, WriterOptions
+from tidemark.replication.binlog.writer import BinlogWriter, SyncedEnd, WriterOptions
 from tidemark.replication.injector.found_epochs import Tail, epochs_between, last_epoch
 from tidemark.replication.injector.index_table import IndexTable
 from tidemark.replication.injector.injector import Injector, InjectorOptions, WrittenEpoch
@@ -482,7 +482,7 @@ class AttachedBinlog:
         """The newest closed epoch whose changes, if any are logged, are before `writer.end`."""
         return self._handled
 
-    def write_through(self, epoch: int) -> Served | None:
+    def write_through(self, epoch: int) -> SyncedEnd | None:
         """Write the closed epochs up to one that closed while the caller held `turn`; return its end. None at a node of
         a group whose other members do not have the epoch yet. Durable on return. Raises: as `write_closed_epochs`.
         """

@@ -27,7 +27,7 @@ from tidemark.replication.mysql_source.protocol_layout import ER_SOURCE_FATAL
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import File, Files
     from tidemark.replication.binlog.history import History
-    from tidemark.replication.binlog.writer import BinlogWriter, Served
+    from tidemark.replication.binlog.writer import BinlogWriter, SyncedEnd
 
 _HEAD_BYTES_MAX = 64 << 10
 _SHOWN_CHARACTERS = 200  # of a set, in messages
@@ -44,7 +44,7 @@ class Gtids:
         self._folder, self._base = writer.index.folder, writer.index.base
         self._known: dict[tuple[str, bytes], int | None] = {}  # number before each file of a history
 
-    def _served(self) -> tuple[Served, History]:
+    def _served(self) -> tuple[SyncedEnd, History]:
         served = self._writer.served()
         if served.history is None:
             raise Refused(ER_SOURCE_FATAL, "The server has no GTIDs any more: log_gtids was turned off")
@@ -159,11 +159,11 @@ class Gtids:
         assert isinstance(event, e.PreviousGtids)
         return event
 
-    def _start_of(self, number: int, served: Served, history: History) -> Position:
+    def _start_of(self, number: int, served: SyncedEnd, history: History) -> Position:
         """Return the start of a transaction of the history, or the end after its last one."""
         return served.end if number > served.number else self._found(number, served, history)[0]
 
-    def _found(self, number: int, served: Served, history: History) -> tuple[Position, e.EventHeader]:
+    def _found(self, number: int, served: SyncedEnd, history: History) -> tuple[Position, e.EventHeader]:
         """Return the start of a transaction of the history that is in the files, and the header of its GTID."""
         for name in reversed(read_index(self._files, self._folder, self._base).names):
             before = self._before(name, history)
@@ -176,7 +176,7 @@ class Gtids:
                 break
         raise Refused(ER_SOURCE_FATAL, _NO_FILE)  # purged meanwhile
 
-    def _number_at(self, place: Position, served: Served, history: History) -> int:
+    def _number_at(self, place: Position, served: SyncedEnd, history: History) -> int:
         names = read_index(self._files, self._folder, self._base).names
         number = self._before(place.file, history) if place.file in names else None
         if number is None:
@@ -187,7 +187,7 @@ class Gtids:
             number = gtid.number
         return number
 
-    def _gtids_of(self, name: str, served: Served) -> Iterator[tuple[int, e.EventHeader, e.Gtid]]:
+    def _gtids_of(self, name: str, served: SyncedEnd) -> Iterator[tuple[int, e.EventHeader, e.Gtid]]:
         """Yield (position, header, event) of the GTIDs of a file up to the synced end."""
         files = self._files
         try:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from tidemark.engine.access.snapshot import Snapshot
 from tidemark.engine.base.errors import PositionLost
 from tidemark.replication.binlog.reader import find_epoch
-from tidemark.replication.binlog.writer import Served
+from tidemark.replication.binlog.writer import SyncedEnd
 from tidemark.replication.mysql_source.gtids import executed_of
 from tidemark.replication.mysql_source.packets import Refused
 from tidemark.replication.mysql_source.protocol_layout import ER_LIMIT
@@ -30,7 +30,7 @@ SECONDS_MAX = 3_600
 class ServedSnapshot:
     """One snapshot for a client. `rows` is the store's snapshot, whose tables are `rows.by_name`."""
 
-    def __init__(self, owner: ServedSnapshots, rows: Snapshot, served: Served, begun_s: float) -> None:
+    def __init__(self, owner: ServedSnapshots, rows: Snapshot, served: SyncedEnd, begun_s: float) -> None:
         self._owner = owner
         self.rows = rows
         self._served = served
@@ -88,7 +88,7 @@ class ServedSnapshots:
                     self._open.append(made)
         return made
 
-    def _taken(self) -> tuple[Snapshot, Served]:
+    def _taken(self) -> tuple[Snapshot, SyncedEnd]:
         binlog = self._binlog
         with binlog.turn:  # no later epoch gets into the files
             rows = self._store.snapshots.begin(Snapshot)
@@ -108,7 +108,7 @@ class ServedSnapshots:
         except BaseException:
             rows.close()
             raise
-        return rows, Served(place, 0, None)
+        return rows, SyncedEnd(place, 0, None)
 
     def close_expired(self) -> None:
         """Close the snapshots whose time is over; call it now and then, since an open one takes memory."""

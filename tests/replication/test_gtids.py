@@ -412,6 +412,7 @@ def test_sets_before_files_are_read_back() -> None:
         assert made.number_of(source) == made.number_of() == number and made.number_of(bytes(16)) is None
         assert made.sets == GtidSet.of([(uuid.UUID(int=3), 1, number)]).pack()
     assert e.PreviousGtids.through(source, 0).sets == GtidSet().pack() == bytes(8)
+    assert e.PreviousGtids(made.sets[:-8] + bytes(8)).number_of() is None  # ends before it begins
     for other in ([(uuid.UUID(int=3), 2, 5)], [(uuid.UUID(int=3), 1, 2), (uuid.UUID(int=4), 1, 2)]):
         assert e.PreviousGtids(GtidSet.of(other).pack()).number_of() is None
     assert len(raw) == b.HEADER_BYTES + b.PREVIOUS_GTIDS.itemsize + b.CHECKSUM_BYTES

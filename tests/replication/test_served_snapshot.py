@@ -85,8 +85,9 @@ def test_rows_of_a_snapshot_and_what_follows_its_place_are_the_store(db: Any, se
     numbers_in(db.parts.files)
 
 
-def test_snapshot_is_exact_while_threads_commit(db: Any) -> None:
+def test_snapshot_is_exact_while_threads_commit() -> None:
     """Story: a sync does not end the open epoch, so a position taken after it lacked the last rows."""
+    db = open_site(**WHOLE, log_gtids=True, redo_log="16 MiB")
     db.create_table("d.t", [tm.Column("id", tm.Int64)], "id")
     snapshots = served(db)
     is_over = threading.Event()
@@ -116,6 +117,7 @@ def test_snapshot_is_exact_while_threads_commit(db: Any) -> None:
     for each in taken:
         assert followed(db.parts.files, rows_of(each, "d.t"), each.place, "d.t") == whole
         each.close()
+    db.close()
 
 
 def test_place_is_durable(db: Any) -> None:

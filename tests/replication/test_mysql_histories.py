@@ -1,0 +1,144 @@
+"""Real replicas by GTID are refused once a history is over; a copy of a snapshot continues from its numbers."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tidemark as tm
+from tests.replication.mariadb_rig import Server
+from tests.replication.mysql_port_rig import (
+    HOST,
+    ITEM,
+    OPTIONS,
+    USERS,
+    follow,
+    replica_status,
+    wait_equal,
+    wait_refused,
+)
+from tests.replication.mysql_rig import MySqlServer
+from tests.replication.test_mysql_peers import REPLICA, change, peer
+from tidemark.replication.mysql_source.flavors import MARIADB
+from tidemark.replication.mysql_source.gtids import Gtids
+from tidemark.replication.mysql_source.snapshot import ServedSnapshots
+
+NUMBERED: dict[str, Any] = {**OPTIONS, "log_gtids": True}
+
+
+class MariaDbByGtid(Server):
+    options = (*REPLICA, "--gtid-strict-mode=ON")
+
+
+class MySqlByGtid(MySqlServer):
+    options = ("--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--relay-log=relay")
+
+
+def made(path: Path) -> None:
+    with tm.open(path, **NUMBERED) as db:
+        db.create_table("shop.item", ITEM, "id")
+        change(db, 0)
+
+
+def _copied(path: Path) -> Path:
+    shutil.copytree(path, path.parent / "copy")
+    return path.parent / "copy"
+
+
+def _older(path: Path) -> Path:
+    shutil.rmtree(path)
+    shutil.copytree(path.parent / "kept", path)
+    return path
+
+
+def _restored(path: Path) -> Path:
+    with tm.open(path, **NUMBERED) as db:
+        db.backup(path.parent / "backups")
+    tm.restore(path.parent / "backups", path.parent / "restored")
+    return path.parent / "restored"
+
+
+def _begun_anew(path: Path) -> Path:
+    shutil.rmtree(path / "binlog")
+    return path
+
+
+def _without_numbers(path: Path) -> Path:
+    with tm.open(path, **{**NUMBERED, "log_gtids": False}) as db:
+        db["shop.item"].insert({"id": 99_999, "v": "without a number"})
+    return path
+
+
+BREAKS: list[Callable[[Path], Path]] = [_copied, _older, _restored, _begun_anew, _without_numbers]
+
+
+@pytest.mark.parametrize("kind", [MariaDbByGtid, MySqlByGtid])
+def test_replica_of_a_history_that_is_over_stops_with_1236(kind: Any, tmp_path: Path) -> None:
+    with peer(kind) as (server, flavor):
+        is_mariadb = flavor is MARIADB
+        word = "SLAVE" if is_mariadb else "REPLICA"
+        given = {"USE_GTID": "slave_pos"} if is_mariadb else {"AUTO_POSITION": "1"}
+        for place, ends in enumerate(BREAKS):
+            path = tmp_path / str(place) / "store"
+            path.parent.mkdir()
+            made(path)
+            shutil.copytree(path, path.parent / "kept")
+            with (
+                tm.open(path, **NUMBERED) as db,
+                tm.serve_mysql(db, f"{HOST}:0", USERS, flavor=flavor.name) as serving,
+            ):
+                address = serving.name
+                follow(server, serving.address, **given)
+                change(db, 1_000)
+                wait_equal(server, db)
+                server.sql(f"STOP {word}")
+            rows = server.sql("SELECT * FROM shop.item ORDER BY 1")
+            with tm.open(ends(path), **NUMBERED) as db:
+                for first in (3_000, 4_000, 5_000):  # more transactions than the replica has
+                    change(db, first)
+                with tm.serve_mysql(db, address, USERS, flavor=flavor.name):
+                    server.sql(f"START {word}")
+                    assert "1236" in wait_refused(server), ends.__name__
+                    assert server.sql("SELECT * FROM shop.item ORDER BY 1") == rows, ends.__name__
+                    assert replica_status(server)["Replica_SQL_Running"] == "Yes"
+            server.sql(f"STOP {word}; RESET {word} ALL; DROP DATABASE shop")
+            if is_mariadb:
+                server.sql("RESET MASTER; SET GLOBAL gtid_slave_pos=''")
+            else:
+                server.sql("RESET BINARY LOGS AND GTIDS")
+
+
+@pytest.mark.parametrize("kind", [MariaDbByGtid, MySqlByGtid])
+def test_copy_of_a_snapshot_continues_from_its_numbers(kind: Any, tmp_path: Path) -> None:
+    """A later history counts all lower numbers as purged, so a replica begins with a copy and the set of its moment."""
+    made(tmp_path / "first")
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    with peer(kind) as (server, flavor), tm.open(tmp_path / "copy", **NUMBERED) as db:
+        assert db.binlog is not None
+        change(db, 1_000)
+        gtids = Gtids(db.binlog.writer)
+        copied = ServedSnapshots(db.parts.store, db.binlog).begin()
+        rows = ", ".join(f"({row.id}, {'NULL' if row.v is None else repr(row.v)})" for row in db["shop.item"].scan())
+        change(db, 2_000)
+        columns = "id BIGINT PRIMARY KEY, v VARCHAR(50) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+        server.sql(f"CREATE DATABASE shop; CREATE TABLE shop.item ({columns}); INSERT INTO shop.item VALUES {rows}")
+        if flavor is MARIADB:
+            server.sql(f"RESET MASTER; SET GLOBAL gtid_slave_pos='{gtids.domain_position(copied.place)}'")
+            given = {"USE_GTID": "slave_pos"}
+        else:
+            server.sql(f"RESET BINARY LOGS AND GTIDS; SET GLOBAL gtid_purged='{copied.executed}'")
+            given = {"AUTO_POSITION": "1"}
+        copied.close()
+        with tm.serve_mysql(db, f"{HOST}:0", USERS, flavor=flavor.name) as serving:
+            follow(server, serving.address, **given)
+            for first in (3_000, 4_000):
+                wait_equal(server, db)
+                change(db, first)
+            wait_equal(server, db)
+            if flavor is not MARIADB:
+                executed = server.sql("SELECT @@global.gtid_executed").replace("\\n", "")
+                assert str(gtids.executed()) in executed
