@@ -59,7 +59,7 @@ REPLICATION_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "binlog-served-before-it-is-synced",
         "tidemark.replication.injector.attached",
-        "        self.writer.sync()\n        return self.writer.synced",
+        "        return self.writer.served().end",
         "        return self.writer.end",
         "simulation NONE NDB$OLD",
     ),

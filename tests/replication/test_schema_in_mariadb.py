@@ -53,7 +53,7 @@ def execute(server: Server, recorder: Recorder, folder: Path) -> None:
     writer.close()
     files.close_all()
     recorder.changes.clear()
-    newest = sorted((folder / "binlog").glob("binlog.0*"))[-1]
+    newest = sorted((folder / "binlog").glob("binlog.*[0-9]"))[-1]
     server.feed([newest])
 
 
