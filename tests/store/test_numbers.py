@@ -259,7 +259,7 @@ def test_a_reservation_that_waits_in_vain_rolls_the_caller_back() -> None:
 
 
 def test_threads_get_different_numbers() -> None:
-    with open_memory(lock_timeout_ms=60_000) as db:
+    with open_memory(lock_timeout_ms=60_000, redo_log="32 MiB") as db:
         table, sequence = made(db), db.sequence("s")
         got: list[list[Any]] = [[] for _ in range(8)]
 
