@@ -357,7 +357,7 @@ def test_change_that_found_the_table_before_it_was_widened_is_not_lost(
     what: str, disk: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A thread had looked up the table, and went on after the change had been published: its update patched the place
-    that nobody reads any more, and 1 in some thousand updates beside a change was lost.
+    that no call reads any more, and was lost.
     """
     db, begin_late = widened_with_old_version(monkeypatch, disk)
     call, expected = STALE_CALLS[what]
