@@ -48,6 +48,7 @@ PART_FIXED = 0
 PART_VAR = 1
 PART_KEY = 2  # a piece of the key in the var part
 
+# From PADDED_TEXT to BYTES, and from UUID on, the bytes in a var part vary in number (`is_varying`).
 INT_64 = 1
 INT_32 = 2
 INT_16 = 3

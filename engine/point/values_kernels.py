@@ -224,9 +224,7 @@ def value_of(plan, column, kind, words, byte, size):
 
 @helper
 def is_varying(kind):
-    if kind == U.TEXT or kind == U.BYTES or kind == U.PADDED_TEXT or kind == U.PADDED_BYTES:
-        return True
-    return kind == U.UUID or kind == U.JSON
+    return U.PADDED_TEXT <= kind <= U.BYTES or kind >= U.UUID
 
 
 @helper
