@@ -216,8 +216,8 @@ class Applier:
             run = self._run_passes(txn, transaction, state, items)
             for server_id, at, logger_id in run.statuses:
                 self.mre.see(server_id, at)
-                # Another channel writes its own position. This one may be ahead of it, and epochs would be skipped, or
-                # behind it, and they would be applied twice.
+                # Another channel writes its own position. A later one would let it skip epochs, an earlier one apply
+                # them twice.
                 if server_id != source_id and not self.is_followed(server_id):
                     write_position(txn, server_id, at, logger_id)
             write_own_position(txn, epoch, transaction)

@@ -164,7 +164,7 @@ def check_secret_at(address: tuple[str, int], secret: bytes, tls: TlsContext | N
 
 
 def _milliseconds(seconds: float | None) -> int | None:
-    """Return a wait as poll takes it. One of more than 24 days ends then: who waits so long asks again."""
+    """Return a wait as poll takes it, 24 days at most; a caller that waits longer asks again."""
     return None if seconds is None else min(max(0, math.ceil(1_000 * seconds)), _POLL_MS_MAX)
 
 

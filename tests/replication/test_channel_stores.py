@@ -303,7 +303,7 @@ def test_position_that_a_source_passes_on_is_not_that_of_the_channel_of_its_serv
         b.advance_epoch()
         epoch = put(a, 4)
         one.apply_all()
-        two.apply_all()  # b is behind c
+        two.apply_all()  # c is ahead of b
         assert applied(c)[1] == epoch and rows(c) == dict.fromkeys((1, 2, 3, 4), "x")
     for each in (a, b, c):
         each.close()
