@@ -1,10 +1,13 @@
-"""Changes that violate a unique index: such indexes are checked at the end of an epoch transaction.
+"""Changes that meet a key of a unique index: such keys are judged at the end of an epoch transaction.
 
-The changes of an epoch are applied one after the other, although the source made them together: two rows that exchange
-their values violate the index in between. Such a change is deferred, and so are all later changes of the same rows. At
-the end the rows are deleted and inserted in their final state. If a row of this site still has such a key, the source's
-row wins and the other one is deleted: otherwise the applier would never reach the later change of the source that
-resolves the conflict. Memory grows with the deferred changes, up to a limit.
+The changes of an epoch are applied one after the other, although the source made them together, and a log may have them
+in another order than the source: two rows that exchange their values violate the index in between. Such a change is
+held, and so are all later changes of the same rows. At the end the rows are deleted and inserted in their final state.
+
+If a row of this site still has such a key, the decision says which row wins. Where the source's wins, the other one is
+deleted: otherwise the applier would never reach the later change of the source that resolves the conflict. Elsewhere
+the held row stays as it was, and its changes are judged again, at once. Memory grows with the held changes, up to a
+limit.
 """
 
 from __future__ import annotations
@@ -16,24 +19,29 @@ import numpy as np
 
 from tidemark.engine.applied import applied_rows
 from tidemark.engine.base.errors import DuplicateKey, LockTimeout, TransactionTooLarge
+from tidemark.engine.memory.arena_layout import ENTRY_WORDS
 from tidemark.engine.queries import unique_calls
 from tidemark.engine.queries.key_columns import get_many
+from tidemark.engine.rows.columnar import encode_rows
+from tidemark.engine.rows.lcp_layout import ENTRY_AUTHOR_MASK
 from tidemark.engine.schema.column import ABSENT
 from tidemark.replication.applier.key_set import KeySet
 from tidemark.replication.applier.marks import tag_applied
 from tidemark.replication.applier.stops import located
-from tidemark.replication.conflict.functions import Kind, Operation, plain
+from tidemark.replication.conflict.functions import Decision, Kind, Operation, plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
+    from tidemark.engine.applied.applied_rows import Judge
     from tidemark.engine.table.table import Table
     from tidemark.engine.txn.transaction import Transaction
     from tidemark.replication.applier.batch import ChangeBatch
 
     Key = tuple[Any, ...]
     Row = dict[str, Any]
+    Words = NDArray[np.int64]
 
 # Estimated memory of a held row while it is applied: its dicts and key, and each column as a Python value.
 ROW_BYTES = 1_200
@@ -41,43 +49,56 @@ COLUMN_BYTES = 150
 ROUNDS_MAX = 20  # of removing rows with the same keys, which other transactions may insert again
 
 
+class _DoNotFit(Exception):
+    """Rows have unique keys of others: what was tried is rolled back."""
+
+
 class HeldRows:
-    """The held rows of one pass. Only changes that win by their decision are held; the others are conflicts of their
-    function.
-    """
+    """The held rows of one pass."""
 
     def __init__(
         self,
         txn: Transaction,
         source_id: int,
         memory_limit_bytes: int = 1 << 40,
+        judge_of: Callable[[ChangeBatch, Decision], Judge | None] | None = None,
         take_out: Callable[[ChangeBatch, pa.RecordBatch], None] | None = None,
     ) -> None:
-        """`take_out` deletes rows of this site that have unique keys of a batch, and reports them; None: no row may
-        have such a key.
+        """`judge_of` returns the judge of a batch; None: every change wins. `take_out` deletes rows of this site that
+        have unique keys of a batch that wins, and reports them; None: no row may have such a key.
         """
         self._txn = txn
         self._source_id = source_id
+        self._judge_of = judge_of
         self._take_out = take_out
         self._keys = KeySet(txn.store.tables.seed, memory_limit_bytes)
         self._left_bytes = memory_limit_bytes
-        self._batches: dict[int, list[tuple[ChangeBatch, Operation]]] = {}
+        self._batches: dict[int, list[tuple[ChangeBatch, Decision]]] = {}
+        self._must_win = False
+
+    @property
+    def may_settle_early(self) -> bool:
+        """Whether rows are held, and none of them must win."""
+        return bool(self._batches) and not self._must_win
+
+    def has_room(self, batch: ChangeBatch) -> bool:
+        """Whether all rows of a batch may be held."""
+        return _memory_bytes(batch) <= self._left_bytes
 
     def holds(self, batch: ChangeBatch) -> NDArray[np.bool_]:
         """Return which of the rows must be held because earlier changes of them are held. Shape: (rows,)."""
         return self._keys.holds(batch.table.table_id, batch.keys)
 
-    def hold(self, batch: ChangeBatch, operation: Operation | None = None) -> None:
-        """Hold changes, after earlier ones of the same rows. `operation`: how they are applied, None for the operation
-        without a conflict function.
+    def hold(self, batch: ChangeBatch, decision: Decision | None = None) -> None:
+        """Hold changes, after earlier ones of the same rows. `decision`: None for the one without a conflict function.
 
         Raises: TransactionTooLarge past the memory limit.
         """
         if not batch.rows:
             return
-        self._left_bytes -= batch.rows * (ROW_BYTES + COLUMN_BYTES * len(batch.table.definition.columns)) + sum(
-            array.nbytes for image in (batch.before, batch.after) for array in (image or {}).values()
-        )
+        decision = decision or plain(batch.kind)
+        self._must_win |= decision.wins_keys and batch.kind is not Kind.READ
+        self._left_bytes -= _memory_bytes(batch)
         if self._left_bytes < 0:
             raise TransactionTooLarge(
                 f"{batch.table.name}: more than {self._keys.count} rows of an epoch transaction wait for keys of"
@@ -89,41 +110,122 @@ class HeldRows:
         start = 0
         while start < batch.rows:
             start = self._keys.add(table_id, batch.keys, start) + 1
-        self._batches.setdefault(table_id, []).append((batch, operation or plain(batch.kind).operation))
+        self._batches.setdefault(table_id, []).append((batch, decision))
 
-    def settle(self) -> None:
-        """Apply the held changes at the end of the epoch transaction. Raises: DuplicateKey if two rows of the source
-        then have the same unique key, or any two rows without `take_out`; LockTimeout if other transactions insert rows
-        with such keys again and again.
+    def settle(self) -> list[tuple[ChangeBatch, Decision, Words]]:
+        """Apply the held changes at the end of the epoch transaction; return the batches, in their order, with outcomes
+        as in `applied_rows`. A row whose key another row has even now, and wins, stays as it was: all its changes are
+        TAKEN.
+
+        Raises: DuplicateKey if two rows of the source that win have the same unique key, or any two rows without
+        `take_out`; LockTimeout if other transactions insert rows with such keys again and again.
         """
-        for held in self._batches.values():
-            self._settle(held)
+        return [each for held in self._batches.values() for each in self._settle(held)]
 
-    def _settle(self, held: list[tuple[ChangeBatch, Operation]]) -> None:
-        import pyarrow as pa
-
+    def _settle(self, held: list[tuple[ChangeBatch, Decision]]) -> list[tuple[ChangeBatch, Decision, Words]]:
         table = held[0][0].table
-        rows: dict[Key, Row] = {}
-        origins: dict[Key, ChangeBatch] = {}
-        for batch, _ in held:
-            keys = batch.changes(with_values=False)
-            fresh = [tuple(key.values()) not in origins for key in keys.to_pylist()]
-            there = get_many(table, keys.filter(pa.array(fresh, pa.bool_())), None, self._txn, "exclusive")
-            rows.update({_key(table, row): row for row in there.to_pylist()})
-            origins.update((tuple(key.values()), batch) for key in keys.to_pylist())
-            if there.num_rows:
-                tag_applied(self._txn, self._source_id, batch.server_id, False)
-                applied_rows.apply_deletes(self._txn, table, there)
-        for batch, operation in held:
-            _change(rows, batch, operation)
-        for batch, _ in held:
-            self._restore([row for key, row in rows.items() if origins[key] is batch], batch, set(rows))
+        there: dict[Key, Row] = {}
+        first: dict[Key, int] = {}  # the place in `held` of each row's first change
+        firsts: list[list[Key]] = []
+        for place, (batch, _) in enumerate(held):
+            keys = _keys_of(batch)
+            fresh = np.array([first.setdefault(key, place) == place for key in keys], dtype=np.bool_)
+            firsts.append([key for key, is_fresh in zip(keys, fresh.tolist(), strict=True) if is_fresh])
+            found = batch.take(np.flatnonzero(fresh)).changes(with_values=False)
+            for row in get_many(table, found, None, self._txn, "exclusive").to_pylist():
+                there[_key(table, row)] = row
+        rows = dict(there)
+        outcomes = [self._fold(rows, *each, keys) for each, keys in zip(held, firsts, strict=True)]
+        changed = [(*each, keys) for each, keys in zip(held, firsts, strict=True)]
+        if held[0][1].wins_keys:
+            self._delete(there, changed)
+            for batch, _, keys in changed:
+                self._restore([rows[key] for key in keys if key in rows], batch, set(rows))
+        else:
+            stays = self._place_those_that_fit(there, rows, changed)
+            for (batch, _), outcome in zip(held, outcomes, strict=True):
+                outcome[[key in stays for key in _keys_of(batch)]] = applied_rows.TAKEN
+        return [(*each, outcome) for each, outcome in zip(held, outcomes, strict=True)]
+
+    # --- final states ------------------------------------------------------------------------------
+    def _fold(self, rows: dict[Key, Row], batch: ChangeBatch, decision: Decision, fresh: list[Key]) -> Words:
+        """Apply a batch to `rows`, by key; return the outcomes. `fresh`: rows without an earlier held change. An upsert
+        sets the columns it has. A tracked read sets no column, but may insert a missing row.
+        """
+        keys = _keys_of(batch)
+        later = {key for key in keys if key in rows}.difference(fresh)
+        refused = self._refused(rows, batch, decision, [place for place, key in enumerate(keys) if key in later])
+        outcomes = np.zeros(batch.rows, dtype=np.int64)
+        for place, (key, change) in enumerate(zip(keys, batch.changes(with_values=True).to_pylist(), strict=True)):
+            row = rows.get(key)
+            if place in refused:
+                outcomes[place] = applied_rows.REFUSED
+            elif row is None and decision.operation in (Operation.UPDATE, Operation.DELETE):
+                outcomes[place] = applied_rows.MISSING
+            elif row is not None and decision.operation is Operation.INSERT:
+                outcomes[place] = applied_rows.EXISTS
+            elif decision.operation is Operation.DELETE:
+                del rows[key]
+            elif row is None:
+                rows[key] = change
+            elif batch.kind is not Kind.READ:
+                rows[key] = {**row, **change}
+        return outcomes
+
+    def _refused(self, rows: dict[Key, Row], batch: ChangeBatch, decision: Decision, places: list[int]) -> set[int]:
+        """Return the changes at `places` that their judge refuses, by the rows that earlier held changes have made. The
+        first change of a row was judged when it came.
+        """
+        if not places or decision.operation is Operation.INSERT or self._judge_of is None:
+            return set()
+        judge = self._judge_of(batch, decision)
+        if judge is None:
+            return set()
+        keys = _keys_of(batch)
+        entries, offsets = _entries(batch, [rows[keys[place]] for place in places], self._source_id)
+        judged = np.array(places, dtype=np.int64)
+        return set(judged[~judge.accepts(batch.table, entries, offsets, judged)].tolist())
+
+    # --- rows of the store -------------------------------------------------------------------------
+    def _delete(self, there: dict[Key, Row], changed: list[tuple[ChangeBatch, Decision, list[Key]]]) -> None:
+        for batch, decision, keys in changed:
+            gone = [there[key] for key in keys if key in there]
+            if gone:
+                given = _as_batch(batch, batch.table.definition.primary_key, gone)
+                tag_applied(self._txn, self._source_id, batch.server_id, decision.reflects)
+                applied_rows.apply_deletes(self._txn, batch.table, given)
+
+    def _place_those_that_fit(
+        self, there: dict[Key, Row], rows: dict[Key, Row], changed: list[tuple[ChangeBatch, Decision, list[Key]]]
+    ) -> set[Key]:
+        """Bring the rows to their final states, as many as fit together; return the keys of those that stay as they
+        are. A row that stays keeps its unique keys, so others may have to stay too.
+        """
+        # Where a conflict sends the row back, a row that goes in the end stays: the source may have deleted it to make
+        # room for this site's row with the key, and must get it back.
+        sends_back = [keys for _, decision, keys in changed if decision.sends_back_taken]
+        stays = {key for keys in sends_back for key in keys if key not in rows}
+        while True:
+            taken: set[Key] = set()
+            try:
+                with self._txn.savepoint():
+                    self._delete({key: row for key, row in there.items() if key not in stays}, changed)
+                    for batch, decision, keys in changed:
+                        placed = [rows[key] for key in keys if key in rows and key not in stays]
+                        for names, alike in _by_columns(placed).items():
+                            given = _as_batch(batch, names, alike)
+                            tag_applied(self._txn, self._source_id, batch.server_id, decision.reflects)
+                            outcomes = applied_rows.apply_upserts(self._txn, batch.table, given)
+                            failed = np.flatnonzero(outcomes != applied_rows.APPLIED)
+                            taken.update(_key(batch.table, alike[place]) for place in failed)
+                    if taken:
+                        raise _DoNotFit
+                return stays
+            except _DoNotFit:
+                stays |= taken
 
     def _restore(self, rows: list[Row], batch: ChangeBatch, held: set[Key]) -> None:
-        by_columns: dict[tuple[str, ...], list[Row]] = {}
-        for row in rows:
-            by_columns.setdefault(tuple(row), []).append(row)
-        for names, alike in by_columns.items():
+        for names, alike in _by_columns(rows).items():
             for _ in range(ROUNDS_MAX):
                 tag_applied(self._txn, self._source_id, batch.server_id, False)
                 outcomes = applied_rows.apply_upserts(self._txn, batch.table, _as_batch(batch, names, alike))
@@ -187,19 +289,37 @@ def _type_of(batch: ChangeBatch, name: str) -> Any:
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
 
-def _change(rows: dict[Key, Row], batch: ChangeBatch, operation: Operation) -> None:
-    """Apply a batch to `rows`, by key. An upsert sets the columns it has; an update or a delete ignores a missing row.
-    A tracked read sets no column, but may insert a missing row.
+def _memory_bytes(batch: ChangeBatch) -> int:
+    """Return the memory that the rows of a batch may take while they are held."""
+    images_bytes: int = sum(array.nbytes for image in (batch.before, batch.after) for array in (image or {}).values())
+    return images_bytes + batch.rows * (ROW_BYTES + COLUMN_BYTES * len(batch.table.definition.columns))
+
+
+def _keys_of(batch: ChangeBatch) -> list[Key]:
+    """Return the primary keys of a batch as tuples."""
+    return [tuple(key.values()) for key in batch.changes(with_values=False).to_pylist()]
+
+
+def _by_columns(rows: list[Row]) -> dict[tuple[str, ...], list[Row]]:
+    """Return the rows by the columns they have."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(tuple(row), []).append(row)
+    return found
+
+
+def _entries(batch: ChangeBatch, rows: list[Row], author: int) -> tuple[Words, Words]:
+    """Return entries of rows that are not in the store, as programs take them, and the offsets of their images. Their
+    author is the source, which made them last.
     """
-    keys = [tuple(key.values()) for key in batch.changes(with_values=False).to_pylist()]
-    changes = batch.changes(with_values=True).to_pylist()
-    for key, change in zip(keys, changes, strict=True):
-        if operation is Operation.DELETE:
-            rows.pop(key, None)
-        elif operation is Operation.INSERT or batch.kind is Kind.READ:
-            if key not in rows and operation is not Operation.UPDATE:
-                rows[key] = change
-        elif operation is Operation.UPSERT:
-            rows[key] = {**rows.get(key, {}), **change}
-        elif key in rows:
-            rows[key].update(change)
+    header = np.zeros(ENTRY_WORDS, dtype=np.int64)
+    header[ENTRY_WORDS - 1] = min(author, ENTRY_AUTHOR_MASK)
+    parts: list[Words] = []
+    offsets = np.zeros(len(rows), dtype=np.int64)
+    used = 0
+    for place, row in enumerate(rows):
+        image = encode_rows(batch.table.format, _as_batch(batch, list(row), [row])).images
+        parts += [header, image]
+        offsets[place] = used + ENTRY_WORDS
+        used += ENTRY_WORDS + image.size
+    return np.concatenate(parts), offsets

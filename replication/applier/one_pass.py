@@ -106,7 +106,8 @@ class OnePass:
         self.epoch = epoch
         self.state = state
         self.refreshed = KeySet(store.tables.seed, epoch.memory_bytes // 4)
-        self.held = HeldRows(txn, epoch.source_id, epoch.memory_bytes // 4, self._take_out)
+        self.held = self._no_held_rows()
+        self.late: list[ChangeBatch] = []  # keys of held rows that are refreshed
         self.statuses: list[tuple[int, int, int]] = []  # server id, epoch, id of the server named as logger
         self.has_conflict = False
         self.violations = 0
@@ -115,13 +116,35 @@ class OnePass:
     def run(self, items: Iterable[ChangeBatch | StatusRows]) -> None:
         """Apply everything. Raises: errors that stop the applier, and Retryable errors; the caller rolls back."""
         for item in items:
+            if not isinstance(item, StatusRows) and self.held.may_settle_early and not self.held.has_room(item):
+                self._settle()
             if isinstance(item, StatusRows):
                 self.statuses += [(server_id, epoch, item.server_id) for server_id, epoch in item.rows]
             elif self.state is Pass.APPLY:
                 self._batch_in_pieces(item)
             else:
                 self._batch(item)
-        self.held.settle()
+        self._settle()
+
+    def _no_held_rows(self) -> HeldRows:
+        return HeldRows(self.txn, self.epoch.source_id, self.epoch.memory_bytes // 4, self._judge, self._take_out)
+
+    def _settle(self) -> None:
+        """Bring held rows to their final states. Those that other rows of this site keep from it are judged again, and
+        now wait for nothing.
+        """
+        settled, self.held = self.held.settle(), self._no_held_rows()
+        for batch, decision, outcomes in settled:
+            codes = np.where(outcomes == applied_rows.TAKEN, APPLIED, _CODE_OF[outcomes]).astype(np.int8)
+            none = np.zeros(batch.rows, dtype=np.bool_)
+            self._conclude(self.tables.of(batch.table), decision, batch, codes, none, none)
+        for batch, _, outcomes in settled:
+            places = np.flatnonzero(outcomes == applied_rows.TAKEN)
+            if places.size:
+                self._batch(batch.take(places), is_last=True)
+        late, self.late = self.late, []
+        for batch in late:
+            self.refresh(batch)
 
     def _batch_in_pieces(self, batch: ChangeBatch) -> None:
         """Apply a batch in the APPLY pass: a new mark takes effect from the next row on, whatever the batch sizes."""
@@ -134,7 +157,8 @@ class OnePass:
                 self._batch(batch.slice(0, marked.row + 1))
                 batch = batch.slice(marked.row + 1, batch.rows)
 
-    def _batch(self, batch: ChangeBatch, stops_at_mark: bool = False) -> None:
+    def _batch(self, batch: ChangeBatch, stops_at_mark: bool = False, is_last: bool = False) -> None:
+        """Apply a batch. `is_last`: it was held before, and a key of a unique index that a row has is a conflict."""
         applied = self.tables.of(batch.table)
         if applied.setup.is_transactional and (batch.transactions == NO_TRANSACTION).any():
             raise corrupt_event(batch.origin, f"rows of {batch.table.name} come without transaction ids")
@@ -150,25 +174,39 @@ class OnePass:
             decision = self._decide(applied, batch)
             free = np.flatnonzero(~rejected & ~refreshed & ~waiting)
             if free.size:
-                outcomes = self._apply(applied, decision, batch.take(free))
+                outcomes = self._apply(decision, batch.take(free))
                 codes[free] = _CODE_OF[outcomes]
-                if decision.wins_keys:
+                if decision.wins_keys or (not is_last and self.held.has_room(batch)):
                     waiting[free] = outcomes == applied_rows.TAKEN
-            codes[waiting] = APPLIED
-            if codes.any():
-                wrong = unhandled(decision, codes) & ~rejected
-                if wrong.any():
-                    raise self._unhandled(batch, int(np.argmax(wrong)), codes)
-        codes[rejected] = APPLIED
+        codes[waiting | rejected] = APPLIED
+        self._conclude(applied, decision, batch, codes, rejected, refreshed, stops_at_mark)
+        if decision is not None and waiting.any():
+            self.held.hold(batch.take(np.flatnonzero(waiting)), decision)
+        if not is_last:
+            self.rows += batch.rows
+            self._count({REFLECTED_PREPARED: batch.is_reflected * batch.rows, REFRESHED: batch.is_refresh * batch.rows})
+
+    def _conclude(
+        self,
+        applied: AppliedTable,
+        decision: Decision | None,
+        batch: ChangeBatch,
+        codes: Codes,
+        rejected: Mask,
+        refreshed: Mask,
+        stops_at_mark: bool = False,
+    ) -> None:
+        """Mark, count and handle what failed."""
         if decision is not None and codes.any():
-            marking = rows_with(decision, codes, "marks") & ~rejected
+            wrong = unhandled(decision, codes)
+            if wrong.any():
+                raise self._unhandled(batch, int(np.argmax(wrong)), codes)
+            marking = rows_with(decision, codes, "marks")
             if stops_at_mark and marking[:-1].any():
                 raise _MarkedHere(int(np.argmax(marking)))
             self._mark(batch.transactions[marking])
-        if decision is not None and waiting.any():
-            self.held.hold(batch.take(np.flatnonzero(waiting)), decision.operation)
-        self._count(applied, decision, batch, codes, rejected)
-        self.rows += batch.rows
+            self._count_failures(applied, decision, codes)
+        self._count({ROW_REJECTS: int(rejected.sum())})
         if rejected.any() or codes.any():
             self._handle(applied, decision, batch, codes, rejected, refreshed)
 
@@ -193,8 +231,11 @@ class OnePass:
         return corrupt_event(batch.origin, text)
 
     # --- rows --------------------------------------------------------------------------------------
-    def _apply(self, applied: AppliedTable, decision: Decision, batch: ChangeBatch) -> Words:
-        judge = judge_of(applied, decision, batch, self.epoch, self.tables.site.server_id)
+    def _judge(self, batch: ChangeBatch, decision: Decision) -> Judge | None:
+        return judge_of(self.tables.of(batch.table), decision, batch, self.epoch, self.tables.site.server_id)
+
+    def _apply(self, decision: Decision, batch: ChangeBatch) -> Words:
+        judge = self._judge(batch, decision)
         marks.tag_applied(self.txn, self.epoch.source_id, batch.server_id, decision.reflects)
         try:
             return self.change(decision.operation, batch, judge)
@@ -271,14 +312,9 @@ class OnePass:
         elif not self.epoch.marked or not np.isin(ids, self.epoch.marked[-1]).all():
             self.epoch.marked.append(ids)
 
-    def _count(
-        self, applied: AppliedTable, decision: Decision | None, batch: ChangeBatch, codes: Codes, rejected: Mask
-    ) -> None:
-        counted = {ROW_REJECTS: int(rejected.sum())}
-        counted[REFLECTED_PREPARED] = batch.rows if batch.is_reflected else 0
-        counted[REFRESHED] = batch.rows if batch.is_refresh else 0
-        if decision is not None and codes.any():
-            found = {
+    def _count_failures(self, applied: AppliedTable, decision: Decision, codes: Codes) -> None:
+        self._count(
+            {
                 name: int(rows_with(decision, codes, what).sum())
                 for name, what in (
                     (REFLECTED_DISCARDED, "is_discard"),
@@ -286,11 +322,13 @@ class OnePass:
                     (ROW_CONFLICTS, "marks"),
                 )
             }
-            counted.update(found)
-            if applied.setup.function is not None:
-                conflicts = int(rows_with(decision, codes, "is_counted").sum())
-                self.violations += conflicts
-                counted[applied.setup.function.definition.counter] = conflicts
+        )
+        if applied.setup.function is not None:
+            conflicts = int(rows_with(decision, codes, "is_counted").sum())
+            self.violations += conflicts
+            self._count({applied.setup.function.definition.counter: conflicts})
+
+    def _count(self, counted: dict[str, int]) -> None:
         for name, count in counted.items():
             if count:
                 self.counters.add(name, count)
@@ -324,7 +362,12 @@ class OnePass:
         if column is not None:
             raise cannot_refresh(batch.table.name, column)
         self.refreshed.add(batch.table.table_id, batch.keys)
-        self.refresh(batch)
+        waiting = self.held.holds(batch)
+        if waiting.any():
+            self.late.append(batch.take(np.flatnonzero(waiting)))
+            batch = batch.take(np.flatnonzero(~waiting))
+        if batch.rows:
+            self.refresh(batch)
 
     def _log_exceptions(self, applied: AppliedTable, batch: ChangeBatch, causes: Words) -> None:
         """Write the exceptions rows of a batch; a tracked read of a rejected transaction is recorded as a read."""

@@ -86,8 +86,8 @@ class Handling:
 @dataclass(frozen=True)
 class Decision:
     """One line of the table. `reflects`: applied changes are tagged, so that they return to the secondary. `wins_keys`:
-    a change does not fail if another row has its key in a unique index. It waits for the end of the epoch transaction,
-    and a row that then still has the key is deleted.
+    a row that has the change's key in a unique index when the epoch transaction ends is deleted; otherwise the change
+    fails.
     """
 
     operation: Operation
@@ -105,6 +105,11 @@ class Decision:
     def needs_after(self) -> bool:
         """Whether the resolve column must be in the after-image."""
         return self.check in (Check.GREATER, Check.GREATEST)
+
+    @property
+    def sends_back_taken(self) -> bool:
+        """Whether this site's row is sent back if another row has a unique key of the change."""
+        return Failure.EXISTS in self.failures and self.failures[Failure.EXISTS].is_refreshed
 
     @property
     def needs_all_after(self) -> bool:

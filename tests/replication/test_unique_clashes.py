@@ -86,6 +86,85 @@ def test_refresh_and_change_of_one_epoch_that_share_a_value_clash_with_nothing(p
     assert pair.rows()[0][1] == ("a", "primary") and pair.primary.check()["is_sound"]
 
 
+VALUE_FUNCTIONS = ("NDB$OLD(stamp)", "NDB$MAX(stamp)", "NDB$MAX_INS(stamp)", "TM$GREATEST(stamp)")
+
+
+@pytest.mark.parametrize("function", [None, *VALUE_FUNCTIONS])
+def test_value_that_changes_hands_within_an_epoch_goes_down_a_chain(function: str | None) -> None:
+    """Story: row 1 gave up a value, row 2 took it, row 1 changed again. The second site logged row 1, as the epoch left
+    it, after row 2; the third one judged row 2 before, and refused it for good. (Simulation, seed 51300026.)
+    """
+    sites = [site(number, **PASSES_ON) for number in (1, 2, 3, 4)]
+    columns = [
+        tm.Column("id", tm.Int64),
+        tm.Column("stamp", tm.UInt64),
+        tm.Column("u", tm.VarChar(20), nullable=True),
+    ]
+    if function:
+        for each in sites:
+            each.create_replication_table().insert((b"shop", b"item", 0, 7, function.encode()))
+    sites[0].create_table("shop.item", columns, primary_key="id")
+    sites[0].create_index("shop.item", "by_u", ["u"], unique=True)
+    channels = [tm.Channel(one, other) for one, other in zip(sites[:-1], sites[1:], strict=True)]
+    source = sites[0]["shop.item"]
+
+    def pass_on() -> None:
+        for each, channel in zip(sites, channels, strict=False):
+            each.advance_epoch()
+            channel.apply_all()
+
+    source.insert_many([(1, 1, "a"), (2, 1, "b"), (3, 1, "c")])
+    pass_on()
+    source.update(1, {"stamp": 2, "u": None})
+    source.update(2, {"stamp": 2, "u": "a"})
+    source.update(1, {"stamp": 3, "u": "b"})
+    pass_on()
+    with sites[0].transaction() as txn:
+        txn.update("shop.item", 3, {"stamp": 4, "u": None})
+        txn.update("shop.item", 2, {"stamp": 4, "u": "c"})
+        txn.update("shop.item", 1, {"stamp": 4, "u": "a"})
+        txn.update("shop.item", 3, {"stamp": 4, "u": "b"})
+    pass_on()
+    rows = [{row.id: (row.stamp, row.u) for row in each["shop.item"].scan()} for each in sites]
+    assert rows == [{1: (4, "a"), 2: (4, "c"), 3: (4, "b")}] * 4
+    assert all(each.check()["is_sound"] for each in sites)
+    for each in sites:
+        each.close()
+
+
+@pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
+def test_rows_that_exchange_their_values_in_one_transaction_are_no_conflict(pair_of: Any, function: str) -> None:
+    """Story: the primary refused a transaction of the secondary in which two rows exchanged their values."""
+    pair = pair_of(function, 7, is_unique=True)
+    pair.primary["shop.item"].insert_many([(1, "a", "both"), (2, "b", "both")])
+    pair.turn(2)
+    with pair.secondary.transaction() as txn:
+        txn.update("shop.item", 1, {"u": None})
+        txn.update("shop.item", 2, {"u": "a"})
+        txn.update("shop.item", 1, {"u": "b"})
+    pair.turn(3)
+    assert pair.rows() == [{1: ("b", "both"), 2: ("a", "both")}] * 2
+    assert pair.conflicts() == [0, 0]
+
+
+@pytest.mark.parametrize("function", EPOCH_FUNCTIONS)
+def test_rows_that_exchange_values_with_one_that_is_in_conflict_come_back_too(pair_of: Any, function: str) -> None:
+    """Two rows exchange their values at the secondary while the primary changes one of them: both must come back."""
+    pair = pair_of(function, 7, is_unique=True)
+    pair.primary["shop.item"].insert_many([(1, "a", "both"), (2, "b", "both"), (3, "c", "both")])
+    pair.turn(2)
+    pair.primary["shop.item"].update(1, {"note": "primary"})
+    with pair.secondary.transaction() as txn:
+        txn.update("shop.item", 1, {"u": None})
+        txn.update("shop.item", 2, {"u": "a"})
+        txn.update("shop.item", 1, {"u": "b"})
+    pair.secondary["shop.item"].update(2, {"note": "again"})
+    pair.secondary["shop.item"].update(3, {"note": "later"})
+    pair.turn(4)
+    assert pair.rows() == [{1: ("a", "primary"), 2: ("b", "both"), 3: ("c", "later")}] * 2
+    assert all(pair.conflicts())
+
+
 def test_conflicting_row_without_function_makes_room_for_the_sources() -> None:
     """Story: a replica had the value in a row of its own, and stopped at the source's row with it, for good."""
     a, b = site(1, **PASSES_ON), site(2, **PASSES_ON)
