@@ -127,7 +127,13 @@ class OnePass:
         self._settle()
 
     def _no_held_rows(self) -> HeldRows:
-        return HeldRows(self.txn, self.epoch.source_id, self.epoch.memory_bytes // 4, self._judge, self._take_out)
+        return HeldRows(
+            self.txn,
+            lambda batch: self.epoch.source_id,
+            self.epoch.memory_bytes // 4,
+            self._judge,
+            self._take_out,
+        )
 
     def _settle(self) -> None:
         """Bring held rows to their final states. Those that other rows of this site keep from it are judged again, and
