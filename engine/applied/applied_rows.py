@@ -182,21 +182,31 @@ def _update(
         if not places.size:
             return
     changes = rows.select(names)
-    while places.size:
-        some = changes if places.size == rows.num_rows else changes.take(places)
+    parts = [np.arange(places.size)]
+    while parts:
+        part = parts.pop()
+        some = changes if part.size == rows.num_rows else changes.take(places[part])
         try:
             # Without a unique index no row is refused, so the caller's savepoint is enough, and the lock becomes the
             # update in place.
             with txn.savepoint() if table.uniques else nullcontext():
-                put_changed(txn, table, some, entries, offsets)
-            outcomes[places] = APPLIED
-            return
+                put_changed(txn, table, some, entries, offsets[part])
+            outcomes[places[part]] = APPLIED
         except RowNotFound:
             raise TableAltered from None
         except DuplicateKey as error:
             row = int(error.evidence["row"])  # type: ignore[call-overload]
-            outcomes[places[row]] = TAKEN  # the others are tried again
-            places, offsets = np.delete(places, row), np.delete(offsets, row)
+            outcomes[places[part[row]]] = TAKEN
+            parts += _parts_without(part, row)
+
+
+def _parts_without(places: Words, row: int) -> list[Words]:
+    """Return parts of a batch without the row that failed, the first one last. The rows after it are halved: if most of
+    them fail too, each is tried some log2(rows) times.
+    """
+    after = places[row + 1 :]
+    half = (after.size + 1) // 2
+    return [part for part in (after[half:], after[:half], places[:row]) if part.size]
 
 
 def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words, outcomes: Words) -> Words:
@@ -209,19 +219,20 @@ def _insert(txn: Transaction, table: Table, rows: pa.RecordBatch, places: Words,
         # The sequence of the table continues after the numbers of these rows.
         most = compute().max(rows.column(numbered.name)).as_py()
         txn.store.sequences.saw(txn.store, table, int(most or 0), is_kept=False)
-    while places.size:
-        encoded = encode_rows(table.format, rows if places.size == rows.num_rows else rows.take(places))
+    parts = [places] if places.size else []
+    while parts:
+        part = parts.pop()
+        encoded = encode_rows(table.format, rows if part.size == rows.num_rows else rows.take(part))
         try:
             with txn.savepoint():
                 put_images(txn, table, encoded, MODE_INSERT, 0)
-            outcomes[places] = APPLIED
-            break
+            outcomes[part] = APPLIED
         except DuplicateKey as error:
-            # Another transaction inserted the key first, or a unique index has it: retry with the other rows.
+            # Another transaction inserted the key first, or a unique index has it.
             row = int(error.evidence["row"])  # type: ignore[call-overload]
             if "index" in error.evidence:
-                outcomes[places[row]] = TAKEN
+                outcomes[part[row]] = TAKEN
             else:
-                late.append(int(places[row]))
-            places = np.delete(places, row)
+                late.append(int(part[row]))
+            parts += _parts_without(part, row)
     return np.array(sorted(late), dtype=np.int64)
