@@ -141,6 +141,8 @@ class Applier:
         self.last_conflict = LastConflict()
         self.passes = Passes()
         self.exceptions_counts: dict[str, int] = {}
+        # Whether another channel of the store brings the changes of a server, or may.
+        self.is_followed: Callable[[int], bool] = lambda server_id: False
         self._verifiers: dict[int, EpochVerifier] = {}
         rows = 1 if not self.options.allow_batching else 1 << 40
         wanted = IntakeOptions(site.server_id, store.tables.seed, self.options.ignored, self.options.batch_bytes, rows)
@@ -214,7 +216,9 @@ class Applier:
             run = self._run_passes(txn, transaction, state, items)
             for server_id, at, logger_id in run.statuses:
                 self.mre.see(server_id, at)
-                if server_id != source_id:
+                # Another channel writes its own position. A later one would let it skip epochs, an earlier one apply
+                # them twice.
+                if server_id != source_id and not self.is_followed(server_id):
                     write_position(txn, server_id, at, logger_id)
             write_own_position(txn, epoch, transaction)
             txn.commit(self.store.resources.waits_for_disk)

@@ -59,16 +59,17 @@ class HeldRows:
     def __init__(
         self,
         txn: Transaction,
-        source_id: int,
+        author_of: Callable[[ChangeBatch], int],
         memory_limit_bytes: int = 1 << 40,
         judge_of: Callable[[ChangeBatch, Decision], Judge | None] | None = None,
         take_out: Callable[[ChangeBatch, pa.RecordBatch], None] | None = None,
     ) -> None:
-        """`judge_of` returns the judge of a batch; None: every change wins. `take_out` deletes rows of this site that
-        have unique keys of a batch that wins, and reports them; None: no row may have such a key.
+        """`author_of` returns the author of a batch's rows. `judge_of` returns the judge of a batch; None: every change
+        wins. `take_out` deletes rows of this site that have unique keys of a batch that wins, and reports them; None:
+        no row may have such a key.
         """
         self._txn = txn
-        self._source_id = source_id
+        self._author_of = author_of
         self._judge_of = judge_of
         self._take_out = take_out
         self._keys = KeySet(txn.store.tables.seed, memory_limit_bytes)
@@ -136,7 +137,7 @@ class HeldRows:
                 there[_key(table, row)] = row
         rows = dict(there)
         outcomes = [self._fold(rows, *each, keys) for each, keys in zip(held, firsts, strict=True)]
-        changed = [(*each, keys) for each, keys in zip(held, firsts, strict=True)]
+        changed = [(*each, keys) for each, keys in zip(held, _by_last(held, first, outcomes), strict=True)]
         if held[0][1].wins_keys:
             self._delete(there, changed)
             for batch, _, keys in changed:
@@ -182,7 +183,7 @@ class HeldRows:
         if judge is None:
             return set()
         keys = _keys_of(batch)
-        entries, offsets = _entries(batch, [rows[keys[place]] for place in places], self._source_id)
+        entries, offsets = _entries(batch, [rows[keys[place]] for place in places], self._author_of(batch))
         judged = np.array(places, dtype=np.int64)
         return set(judged[~judge.accepts(batch.table, entries, offsets, judged)].tolist())
 
@@ -192,7 +193,7 @@ class HeldRows:
             gone = [there[key] for key in keys if key in there]
             if gone:
                 given = _as_batch(batch, batch.table.definition.primary_key, gone)
-                tag_applied(self._txn, self._source_id, batch.server_id, decision.reflects)
+                tag_applied(self._txn, self._author_of(batch), batch.server_id, decision.reflects)
                 applied_rows.apply_deletes(self._txn, batch.table, given)
 
     def _place_those_that_fit(
@@ -214,7 +215,7 @@ class HeldRows:
                         placed = [rows[key] for key in keys if key in rows and key not in stays]
                         for names, alike in _by_columns(placed).items():
                             given = _as_batch(batch, names, alike)
-                            tag_applied(self._txn, self._source_id, batch.server_id, decision.reflects)
+                            tag_applied(self._txn, self._author_of(batch), batch.server_id, decision.reflects)
                             outcomes = applied_rows.apply_upserts(self._txn, batch.table, given)
                             failed = np.flatnonzero(outcomes != applied_rows.APPLIED)
                             taken.update(_key(batch.table, alike[place]) for place in failed)
@@ -227,7 +228,7 @@ class HeldRows:
     def _restore(self, rows: list[Row], batch: ChangeBatch, held: set[Key]) -> None:
         for names, alike in _by_columns(rows).items():
             for _ in range(ROUNDS_MAX):
-                tag_applied(self._txn, self._source_id, batch.server_id, False)
+                tag_applied(self._txn, self._author_of(batch), batch.server_id, False)
                 outcomes = applied_rows.apply_upserts(self._txn, batch.table, _as_batch(batch, names, alike))
                 alike = [alike[place] for place in np.flatnonzero(outcomes != applied_rows.APPLIED)]
                 if not alike:
@@ -260,6 +261,21 @@ class HeldRows:
                 in_the_way[_key(table, other)] = other
         if in_the_way and self._take_out is not None:
             self._take_out(batch, _as_batch(batch, table.format.names, list(in_the_way.values())))
+
+
+def _by_last(held: list[tuple[ChangeBatch, Decision]], first: dict[Key, int], outcomes: list[Words]) -> list[list[Key]]:
+    """Return, for each batch, the rows whose last change is in it: a row is sent to other sites as of the server that
+    made this change. Sent as of an earlier one, it would not reach that one.
+    """
+    last = dict(first)
+    for place, ((batch, _), outcome) in enumerate(zip(held, outcomes, strict=True)):
+        if batch.kind is not Kind.READ:
+            made = (outcome == applied_rows.APPLIED).tolist()
+            last.update((key, place) for key, is_made in zip(_keys_of(batch), made, strict=True) if is_made)
+    keys: list[list[Key]] = [[] for _ in held]
+    for key, place in last.items():
+        keys[place].append(key)
+    return keys
 
 
 def _value(table: Table, row: Row, name: str) -> Any:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from tidemark.engine.access.batch_operations import insert_many
+from tidemark.engine.access.batch_operations import decode_entries, insert_many, scan
 from tidemark.engine.applied import applied_rows
-from tidemark.engine.base.errors import Error, Rejected
+from tidemark.engine.base.errors import DuplicateKey, Error, Rejected
 from tidemark.engine.rows.columnar import encode_keys
 from tidemark.replication.applier import marks
 from tidemark.replication.applier.batch import NO_TRANSACTION, ChangeBatch
@@ -127,7 +127,13 @@ class OnePass:
         self._settle()
 
     def _no_held_rows(self) -> HeldRows:
-        return HeldRows(self.txn, self.epoch.source_id, self.epoch.memory_bytes // 4, self._judge, self._take_out)
+        return HeldRows(
+            self.txn,
+            lambda batch: self.epoch.source_id,
+            self.epoch.memory_bytes // 4,
+            self._judge,
+            self._take_out,
+        )
 
     def _settle(self) -> None:
         """Bring held rows to their final states. Those that other rows of this site keep from it are judged again, and
@@ -385,7 +391,29 @@ class OnePass:
         assert plan is not None
         table = self.store.tables.named(plan.exceptions.name)
         count = self.epoch.counts.get(batch.table.name, 0)
+        try:
+            try:
+                self._insert_exceptions(applied, table, batch, causes, operation, count)
+            except DuplicateKey:
+                # The epoch comes again, after a reset, and its rows of an earlier life are there.
+                count = max(count, self._last_number(table))
+                self._insert_exceptions(applied, table, batch, causes, operation, count)
+        except Rejected as error:
+            text = f"exceptions rows of {batch.table.name} cannot be written: {error.message}"
+            raise Rejected(text, **{**error.evidence, "stop": Stop.EXCEPTIONS_WRITE}) from error
         self.epoch.counts[batch.table.name] = count + batch.rows
+
+    def _insert_exceptions(
+        self,
+        applied: AppliedTable,
+        table: Table,
+        batch: ChangeBatch,
+        causes: Words,
+        operation: OperationType,
+        count: int,
+    ) -> None:
+        plan = applied.setup.exceptions
+        assert plan is not None
         conflicts = ConflictBatch(
             self.tables.site.server_id,
             self.epoch.source_id,
@@ -398,11 +426,23 @@ class OnePass:
             _by_position(batch.table, batch.after),
         )
         marks.tag_own(self.txn)
-        try:
+        with self.txn.savepoint():
             insert_many(self.txn, table, exceptions_columns(plan, conflicts))
-        except Rejected as error:
-            text = f"exceptions rows of {batch.table.name} cannot be written: {error.message}"
-            raise Rejected(text, **{**error.evidence, "stop": Stop.EXCEPTIONS_WRITE}) from error
+
+    def _last_number(self, table: Table) -> int:
+        """Return the greatest running number that an exceptions table has of the epoch, 0 without one."""
+        import pyarrow.compute as pc
+
+        names = [column.name for column in table.definition.columns[:4]]
+        place = (self.tables.site.server_id, self.epoch.source_id, self.epoch.epoch)
+        last = 0
+        for rows in scan(table, None):
+            *found, numbers = decode_entries(table.format, rows.entries, rows.offsets, rows.count, names).columns
+            is_of_epoch = np.ones(rows.count, dtype=np.bool_)
+            for column, value in zip(found, place, strict=True):
+                is_of_epoch &= column.to_numpy(zero_copy_only=False) == value
+            last = max(last, pc.max(numbers.filter(is_of_epoch)).as_py() or 0)
+        return last
 
 
 def _by_position(table: Table, columns: Columns | None) -> dict[int, Any] | None:

@@ -5,8 +5,8 @@ and store do not belong together, or that changes between them were not logged. 
 epoch of the same number, if that is not closed yet; rows get the author that the binlog names.
 
 An epoch becomes several transactions of the store: one for each run of changes by one author, since a transaction has
-one author, and more where a run does not fit in memory. They are not made durable one by one, because an interrupted
-restore begins again.
+one author besides the site itself, and more where a run does not fit in memory. They are not made durable one by one,
+because an interrupted restore begins again.
 """
 
 from __future__ import annotations
@@ -140,13 +140,13 @@ class EpochReplay:
                 start, at = max(0, done - at), at + rows
                 if isinstance(item, StatusRows):
                     if start < rows:
-                        (self._run or self._begin(taken, 0)).positions(item)
+                        (self._run or self._begin(taken, authors, 0)).positions(item)
                         taken += rows
                     continue
                 for first in range(start, rows, rows_max):
                     author, run = authors.of(item), self._run
-                    if run is None or run.author != author or run.is_large(rows_max):
-                        run = self._begin(taken, author)
+                    if run is None or not run.takes(author) or run.is_large(rows_max):
+                        run = self._begin(taken, authors, author)
                     some = item.slice(first, min(first + rows_max, rows))
                     run.change(some)
                     taken += some.rows
@@ -157,9 +157,9 @@ class EpochReplay:
                 self._run = None
             raise
 
-    def _begin(self, taken: int, author: int) -> AuthoredTransaction:
+    def _begin(self, taken: int, authors: _Authors, author: int) -> AuthoredTransaction:
         self._commit(taken)
-        self._run = AuthoredTransaction(self._store, author)
+        self._run = AuthoredTransaction(self._store, authors, author)
         return self._run
 
     def _commit(self, taken: int) -> None:
@@ -198,17 +198,24 @@ class _Authors:
 
 
 class AuthoredTransaction:
-    """One transaction of the store, whose changes have one author."""
+    """One transaction of the store, whose changes have one author, or some of them the site itself."""
 
-    def __init__(self, store: Store, author: int) -> None:
-        self.author = author
+    def __init__(self, store: Store, authors: _Authors, author: int) -> None:
+        self._authors = authors
+        self._author = author
         self.rows = 0
         self._store = store
         self.txn: Transaction = store.transactions.begin(kind=DecidedTransaction)
         memory_bytes = max(store.options.transaction_memory_bytes, MEMORY_BYTES_MIN)
-        self.held = HeldRows(self.txn, author, memory_bytes // 4)
+        self.held = HeldRows(self.txn, authors.of, memory_bytes // 4)
         self._left_bytes = memory_bytes // 4
         self._has_held = False
+
+    def takes(self, author: int) -> bool:
+        """Whether changes of an author may follow here. While rows are held, those of the site itself may: an applier
+        takes out and refreshes rows in the transaction of its source's changes, and held rows may wait for their keys.
+        """
+        return author == self._author or (self._has_held and 0 in (author, self._author))
 
     def is_large(self, rows_max: int) -> bool:
         """Whether the next changes should go into another transaction; never while rows are held until later changes
@@ -226,6 +233,8 @@ class AuthoredTransaction:
 
     def change(self, batch: ChangeBatch) -> None:
         """Repeat the changes of a batch. Raises: BinlogDamaged, and the errors of the changes."""
+        author = self._authors.of(batch)
+        self._author = self._author or author
         self.rows += batch.rows
         self._left_bytes -= batch.rows * ROW_BYTES + sum(array.nbytes for array in (batch.after or {}).values())
         free = batch
@@ -236,7 +245,7 @@ class AuthoredTransaction:
                 free = batch.take(np.flatnonzero(~waiting))
         if not free.rows:
             return
-        tag(self.txn, batch.server_id & ~RESERVED, self.author)
+        tag(self.txn, batch.server_id & ~RESERVED, author)
         try:
             outcomes = _change(self.txn, free)
         except Rejected as error:

@@ -126,6 +126,8 @@ class ReplicaChannel:
         self.own = own
         self.progress = Progress()
         self.left_source = 0  # server that has confirmed epochs of this site, until a source is known
+        # Called with the id of the source, raises PeerRefused if another channel has this source.
+        self.claim: Callable[[int], None] = lambda server_id: None
         self.on_settings: Callable[[Settings], None] = lambda settings: None
         self.on_progress: Callable[[], None] = lambda: None  # called when more was received or applied
         self.forwarded_epochs_of: Callable[[int], tuple[tuple[int, int], ...]] = lambda source_id: ()
@@ -169,9 +171,11 @@ class ReplicaChannel:
         """Return where to continue with `source`, the identity that the other side of the link proved. Discards the
         incomplete transaction that a broken link left.
 
-        Raises: PeerRefused if the relay log is another server's, BinlogDamaged, FileMissing.
+        Raises: PeerRefused if the relay log is another server's, or if another channel has this source; BinlogDamaged,
+        FileMissing.
         """
         check_peer(self.own, source)
+        self.claim(source.server_id)
         with self._turn:
             return self._begin(source)
 

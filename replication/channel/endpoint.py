@@ -49,6 +49,10 @@ if TYPE_CHECKING:
 
 # MySQL's counters of an applier's operations (`api_..._replica`), as far as they exist here.
 API_COUNTS = ("trans_start_count", "trans_commit_count", "trans_abort_count", "trans_close_count", "pk_op_count")
+_TWICE = (
+    "server {} is the source of channel {!r} of this store already; a replica has one channel for each source: name all"
+    " tables in that one"
+)
 
 
 class OpenStore(NamedTuple):
@@ -180,6 +184,7 @@ class Endpoint:
         self.role: Role = opened.values["conflict_role"]
         self.has_epoch_peer = False  # a source has reported a function that compares epochs
         self.channels: dict[str, Member] = {}
+        self._claims: dict[str, int] = {}  # the source that a channel has begun with, by its name
         self.servings: list[Member] = []
         self._register(opened.status)
 
@@ -308,8 +313,7 @@ class Endpoint:
         def kept() -> frozenset[int] | None:
             if self._is_judged_once():
                 return None
-            with self._mutex:
-                return frozenset(each.source_id for each in self.channels.values() if each.name != name)
+            return self._sources_of_others(name)
 
         def own_id() -> int:
             with self._mutex:
@@ -317,6 +321,40 @@ class Endpoint:
             return self.site.server_id if is_alone else 0
 
         return Positions(self.store, kept, own_id)
+
+    def _sources_of_others(self, name: str) -> frozenset[int]:
+        """Return the sources of all channels but the one of this name; 0 for one whose source is not known yet."""
+        with self._mutex:
+            others = [each for each in self.channels.values() if each.name != name]
+            return frozenset(self._claims.get(each.name) or each.source_id for each in others)
+
+    def _may_be_followed(self, name: str, server_id: int) -> bool:
+        """Whether another channel than the one of this name brings the changes of a server, or may: its source is not
+        known yet.
+        """
+        others = self._sources_of_others(name)
+        return server_id in others or (0 in others and server_id != self.opened.values["server_id"])
+
+    def claim_source(self, name: str, server_id: int) -> None:
+        """Note the source of a channel before its first epoch comes. Raises: PeerRefused if another channel has it:
+        both would write its position, and each would skip what the other one has applied.
+        """
+        with self._mutex:
+            other = self._other_of(name, server_id)
+            if other is not None:
+                raise PeerRefused(_TWICE.format(server_id, other), server_id=server_id)
+            self._claims[name] = server_id
+
+    def release_source(self, channel: Member) -> None:
+        """Forget the source of a channel, after which another one may come. A second call does nothing."""
+        with self._mutex:
+            if self.channels.get(channel.name) is channel:
+                self._claims.pop(channel.name, None)
+
+    def _other_of(self, name: str, server_id: int) -> str | None:
+        """Return the name of another channel with this source, None if there is none."""
+        others = (each for each in self.channels.values() if each.name != name)
+        return next((each.name for each in others if server_id in (each.source_id, self._claims.get(each.name))), None)
 
     def _is_judged_once(self) -> bool:
         """Whether changes of sources must not be applied a second time. This is so if a conflict function here or at a
@@ -338,6 +376,7 @@ class Endpoint:
             if counters is None:
                 counters = self._counters[name] = self.opened.status.new_counters()
             made = StoreApplier(self, options, counters)
+            made.applier.is_followed = partial(self._may_be_followed, name)
             before = self._appliers.get(name)
             if before is not None:
                 made.counts, made.epoch = before.counts, before.epoch
@@ -369,12 +408,15 @@ class Endpoint:
 
     # --- members ----------------------------------------------------------------------------------
     def add_channel(self, channel: Member) -> None:
-        """Add a channel. Raises: SchemaInvalid if there is one of this name."""
+        """Add a channel. Raises: SchemaInvalid if there is one of this name, or of its source."""
         with self._mutex:
             if channel.name in self.channels:
                 raise SchemaInvalid(
                     f"channel {channel.name!r} of this store is open already; give this one another name"
                 )
+            other = self._other_of(channel.name, channel.source_id) if channel.source_id else None
+            if other is not None:
+                raise SchemaInvalid(_TWICE.format(channel.source_id, other), server_id=channel.source_id)
             self.channels[channel.name] = channel
 
     def remove(self, member: Member) -> None:

@@ -39,6 +39,7 @@ KEEP_ALIVE = (
     (socket.TCP_KEEPCNT, 3),
 )
 UNTAKEN_MS = 4_000
+_POLL_MS_MAX = (1 << 31) - 1
 
 
 TLS_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -162,6 +163,11 @@ def check_secret_at(address: tuple[str, int], secret: bytes, tls: TlsContext | N
     check_secret(secret, is_exposed=tls is None and not is_this_host(address[0]))
 
 
+def _milliseconds(seconds: float | None) -> int | None:
+    """Return a wait as poll takes it, 24 days at most; a caller that waits longer asks again."""
+    return None if seconds is None else min(max(0, math.ceil(1_000 * seconds)), _POLL_MS_MAX)
+
+
 def readable(seconds: float | None, *descriptors: int) -> set[int]:
     """Return the descriptors that have bytes or are at their end; wait up to `seconds` for the first (None: no limit).
 
@@ -170,7 +176,7 @@ def readable(seconds: float | None, *descriptors: int) -> set[int]:
     poll = select.poll()
     for each in descriptors:
         poll.register(each, select.POLLIN)
-    return {descriptor for descriptor, _ in poll.poll(None if seconds is None else max(0, math.ceil(1_000 * seconds)))}
+    return {descriptor for descriptor, _ in poll.poll(_milliseconds(seconds))}
 
 
 class Wake:
@@ -429,7 +435,7 @@ def wait_ready(wire: Stream, wake: Wake, seconds: float | None, reads: bool, wri
     poll = select.poll()
     poll.register(wire.connection, (select.POLLIN if reads else 0) | (select.POLLOUT if writes else 0))
     poll.register(wake.descriptor, select.POLLIN)
-    found = {each for each, _ in poll.poll(None if seconds is None else max(0, math.ceil(1_000 * seconds)))}
+    found = {each for each, _ in poll.poll(_milliseconds(seconds))}
     if wake.descriptor in found:
         wake.clear()
     return bool(found)

@@ -263,6 +263,59 @@ def test_rows_that_exchange_unique_keys_within_an_epoch_are_applied() -> None:
     db.close()
 
 
+def test_row_taken_out_after_the_source_changed_it_does_not_stop_the_restore() -> None:
+    """Story: only the replica has the unique index. In one epoch the source freed a key, gave it to a second row, and
+    gave the first row's new key to a third one. The replica took the first row out, in its own name. Its binlog says
+    that after the second row, which found its key taken, and the restore gave up where the author changed.
+    """
+    options = {"log_replica_updates": True, "log_apply_status": True}
+    source, db, place = new_site(server_id=2), new_site(server_id=1, **options), MemoryFiles()
+    source.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+    source["test.t"].insert((1, 10))
+    source.sync()
+    with tm.Channel(source, db) as channel:
+        channel.apply_all()
+        db.create_index("test.t", "by_n", ["n"], unique=True)
+        db.sync()
+        backed_up(db, place)
+        with source.transaction() as txn:
+            txn.update("test.t", 1, {"n": 20})
+            txn.insert("test.t", (2, 10))
+            txn.insert("test.t", (3, 20))
+        source.sync()
+        channel.apply_all()
+        assert {row.id: row.n for row in db["test.t"]} == {2: 10, 3: 20}
+        db.sync()
+        want = content(db)
+    assert content_of(restored(place, db)) == want
+    source.close()
+    db.close()
+
+
+def test_row_changed_by_two_sites_in_one_epoch_has_the_author_of_the_last() -> None:
+    options = {"log_replica_updates": True, "log_apply_status": True}
+    source, db, place = new_site(server_id=2), new_site(server_id=1, **options), MemoryFiles()
+    source.create_table("test.t", [tm.Column("id", tm.Int64), tm.Column("n", tm.Int64)], "id")
+    source["test.t"].insert_many([(key, 0) for key in range(4)])
+    source.sync()
+    with tm.Channel(source, db) as channel:
+        channel.apply_all()
+        db.sync()
+        backed_up(db, place)
+        for key in (0, 1):
+            source["test.t"].update(key, {"n": 1})
+            db["test.t"].update(1 - key, {"n": 2})
+            source.advance_epoch()
+            channel.apply_all()
+        db["test.t"].update(2, {"n": 3})
+        db.sync()
+        want = content(db)
+        assert {row[0]: row[3] for row in want["test.t"]} == {0: 0, 1: 2, 2: 0, 3: 2}
+    assert content_of(restored(place, db)) == want
+    source.close()
+    db.close()
+
+
 def test_restored_store_continues_after_every_epoch_of_the_binlog() -> None:
     """Numbers that the source has assigned are not assigned again: replicas have received them."""
     db, place = new_site(), MemoryFiles()

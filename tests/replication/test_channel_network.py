@@ -218,6 +218,42 @@ def test_epoch_functions_are_on_at_most_one_channel(pair):
     c.close()
 
 
+def test_position_passed_on_before_a_source_is_known_skips_nothing_of_it():
+    """Story: both channels of a new replica were made, and one of them came first. What it said of the other one's
+    source became the place where that one began.
+    """
+    a, b, c = site(1, log_apply_status=True), site(2, log_apply_status=True), site(3)
+    make_table(a)
+    put(a, 1)
+    with tm.Channel(a, b) as inner, tm.serve(a, f"{HOST}:0", SECRET) as serving:
+        inner.apply_all()
+        b.advance_epoch()
+        with follow(serving, c, name="one", skip_start=True) as one, tm.Channel(b, c, "two") as two:
+            two.apply_all()
+            assert set(applied(c)) == {2}
+            one.start()
+            a.wait_applied(a.sync(), WAIT_MS, at=[3])
+            assert rows(c) == {1: "x"}
+    for each in (c, b, a):
+        each.close()
+
+
+def test_second_channel_of_one_served_source_is_refused(pair):
+    """Story: as for sources of the same process, where the second one is refused when it is made."""
+    a, b = pair
+    make_table(a)
+    put(a, 1)
+    with tm.serve(a, f"{HOST}:0", SECRET) as serving, follow(serving, b, name="one"):
+        a.wait_applied(a.sync(), WAIT_MS, at=[2])
+        with pytest.raises(tm.PeerRefused, match="server 1 is the source of channel 'one'"):
+            follow(serving, b, name="two", copy=True)
+        with follow(serving, b, name="two") as two:
+            assert isinstance(ended(two.receiving), tm.PeerRefused)
+        put(a, 2)
+        a.wait_applied(a.sync(), WAIT_MS, at=[2])
+        assert rows(b) == {1: "x", 2: "x"}
+
+
 # --- strangers ------------------------------------------------------------------------------------
 def frames(seed):
     """Yield what a stranger may send: no frame at all, frames in the wrong place, invalid lengths."""

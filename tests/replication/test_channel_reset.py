@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.replication.test_channel_stores import applied
+from tests.replication.site import WHOLE
+from tests.replication.test_channel_stores import applied, site
 from tests.replication.test_unique_clashes import pair_of  # noqa: F401  # a fixture
-from tests.replication.two_sites import EPOCH_FUNCTIONS, Pair
+from tests.replication.two_sites import EPOCH_FUNCTIONS, HEAD, NAMES, Pair
+from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 
 
 def lived(pair: Pair) -> None:
@@ -90,3 +92,31 @@ def test_max_replicated_epoch_goes_with_the_rows_it_is_read_from(pair_of: Any, f
     pair.turn(3)
     assert pair.rows() == [{1: ("u1", "primary")}] * 2
     assert pair.conflicts()[0] > 0
+
+
+def test_conflicts_of_epochs_that_come_again_in_a_later_life_are_recorded_again() -> None:
+    """Story: exceptions rows of an epoch are numbered from 1 in each life of a store. After a reset in a later life the
+    epoch came again, its row had the key of the one before, and the applier stopped for good.
+    """
+    files = MemoryFiles()
+    a, b = site(1, **WHOLE), site(2, files)
+    b.create_replication_table().insert((b"shop", b"item", 0, 7, b"NDB$OLD(stamp)"))
+    b.create_table("shop.item$EX", HEAD, NAMES)
+    for each in (a, b):
+        each.create_table("shop.item", [tm.Column("id", tm.Int64), tm.Column("stamp", tm.UInt32)], "id")
+        each.advance_epoch()
+    b["shop.item"].insert_many([(1, 9), (2, 9)])
+    with tm.Channel(a, b) as channel:
+        a["shop.item"].insert_many([(1, 1), (2, 1)])
+        epoch = a.advance_epoch()
+        channel.apply_all()
+    b.close()
+    b = site(2, files.kill())
+    with tm.Channel(a, b) as channel:
+        channel.apply_all()
+        channel.reset()
+        channel.apply_all()
+    assert sorted(tuple(row)[2:4] for row in b["shop.item$EX"].scan()) == [(epoch, number) for number in (1, 2, 3, 4)]
+    assert applied(b) == {1: epoch} and b.check()["is_sound"]
+    a.close()
+    b.close()

@@ -279,6 +279,51 @@ def test_two_channels_of_one_name_are_refused(pair):
     tm.Channel(a, b).close()
 
 
+# --- several sources ------------------------------------------------------------------------------
+def test_position_that_a_source_passes_on_is_not_that_of_the_channel_of_its_server():
+    """Story: a replica followed two sites that follow each other. What one of them had applied of the other became the
+    replica's own position there: it skipped epochs that it had never received, and went back to epochs that it had
+    applied.
+    """
+    a, b, c = site(1, log_apply_status=True), site(2, log_apply_status=True), site(3)
+    make_table(a)
+    with tm.Channel(a, b) as inner, tm.Channel(a, c, "one") as one, tm.Channel(b, c, "two") as two:
+        for each in (inner, one):
+            each.apply_all()
+        put(a, 1)
+        inner.apply_all()
+        b.advance_epoch()
+        two.apply_all()  # b is ahead of c
+        one.apply_all()
+        assert rows(c) == {1: "x"}
+        epoch = put(a, 2)
+        one.apply_all()
+        put(a, 3)
+        inner.apply_all()
+        b.advance_epoch()
+        epoch = put(a, 4)
+        one.apply_all()
+        two.apply_all()  # c is ahead of b
+        assert applied(c)[1] == epoch and rows(c) == dict.fromkeys((1, 2, 3, 4), "x")
+    for each in (a, b, c):
+        each.close()
+
+
+def test_second_channel_of_one_source_is_refused(pair):
+    """Story: two channels took different tables of one source. Both wrote one position, and each skipped what the other
+    one had passed.
+    """
+    a, b = pair
+    make_table(a)
+    with tm.Channel(a, b, "one", replicate_do="other.%") as one:
+        one.apply_all()
+        listeners = len(a.endpoint.log().on_written)
+        with pytest.raises(tm.SchemaInvalid, match="server 1 is the source of channel 'one'"):
+            tm.Channel(a, b, "two", replicate_do="shop.%")
+        assert len(a.endpoint.log().on_written) == listeners
+    tm.Channel(a, b, "two").close()
+
+
 # --- circles and chains ---------------------------------------------------------------------------
 def circle(*sites):
     """Make a channel from each site to the next, and from the last to the first."""

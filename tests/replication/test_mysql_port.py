@@ -127,6 +127,34 @@ def test_dump_that_does_not_wait_ends_with_the_binlog(db: tm.Database, client: C
     assert count > 5 and message[0] == p.END and client.is_shut()
 
 
+@pytest.mark.parametrize(
+    "statement", ["set wait_timeout=9999999", "SET @@session.wait_timeout = 31536000", f"SET wait_timeout={'9' * 65}"]
+)
+def test_client_that_may_be_silent_for_months_is_answered(client: Client, statement: str) -> None:
+    """Story: canal sets wait_timeout to 9,999,999 s, more milliseconds than a poll takes. The thread that waited for
+    the next statement ended with an OverflowError, and the client with it.
+    """
+    assert client.query(statement)[0] == p.OK
+    client.command(p.COM_PING)
+    assert client.message()[0] == p.OK
+    assert client.query("SELECT @@server_id") == b"\1"
+
+
+def test_longest_heartbeat_period_of_a_replica_is_taken(db: tm.Database, client: Client) -> None:
+    """Story: SOURCE_HEARTBEAT_PERIOD = 4294967, the greatest of MySQL, ended the dump when it waited for commits, and
+    the replica connected again and again.
+    """
+    for statement in (CHECKSUM, "SET @master_heartbeat_period = 4294967000000000"):
+        assert client.query(statement)[0] == p.OK
+    client.command(p.COM_BINLOG_DUMP, dump_command(*served_end(db)))
+    assert client.message()[5] == 4 and client.message()[5] == 15  # ROTATE, FORMAT_DESCRIPTION
+    for number in range(2):
+        db["shop.item"].update(2, {"v": f"seen {number}"})
+        served_end(db)
+        while f"seen {number}".encode() not in client.message():
+            pass
+
+
 def test_dump_follows_commits_and_a_second_one_of_the_server_ends_it(db: tm.Database, serving: Any) -> None:
     with closing(Client(serving.address)) as first, closing(Client(serving.address)) as second:
         for each in (first, second):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import tidemark as tm
-from tests.replication.test_channel_stores import PASSES_ON, site
+from tests.replication.test_channel_stores import PASSES_ON, circle, site, turn
 from tests.replication.two_sites import EPOCH_FUNCTIONS, Pair
 
 
@@ -185,3 +185,29 @@ def test_conflicting_row_without_function_makes_room_for_the_sources() -> None:
         assert b.check()["is_sound"]
     a.close()
     b.close()
+
+
+def test_row_that_two_servers_changed_in_one_epoch_goes_on_as_the_last_ones() -> None:
+    """Story: site 3 exchanged two values, and site 1 changed the rows again in the epoch in which it applied that. At
+    site 2 the rows waited for their keys, and went on as changes of site 3, the first of both servers. It skips its own
+    changes, and never got those of site 1.
+    """
+    sites = [site(number, **PASSES_ON) for number in (1, 2, 3)]
+    one, _, three = sites
+    columns = [tm.Column("id", tm.Int64), tm.Column("u", tm.VarChar(9)), tm.Column("note", tm.VarChar(9))]
+    one.create_table("shop.item", columns, primary_key="id")
+    one.create_index("shop.item", "by_u", ["u"], unique=True)
+    channels = circle(*sites)
+    one["shop.item"].insert_many([(1, "a", ""), (2, "b", "")])
+    turn(sites, channels, 3)
+    with three.transaction() as txn:
+        txn.update("shop.item", 1, {"u": "between"})
+        txn.update("shop.item", 2, {"u": "a"})
+        txn.update("shop.item", 1, {"u": "b"})
+    three.advance_epoch()
+    channels[2].apply_all()
+    one["shop.item"].update_many([{"id": each, "note": "one"} for each in (1, 2)])
+    turn(sites, channels, 3)
+    for each in sites:
+        assert sorted(tuple(row) for row in each["shop.item"].scan()) == [(1, "b", "one"), (2, "a", "one")]
+        each.close()

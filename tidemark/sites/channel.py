@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, Unpack
 
 from tidemark.database import Database, check_open
@@ -155,7 +156,8 @@ class Channel(Closable):
                 the replica has tables that are to be copied and are not the source's, or have rows of its own.
             PeerRefused: Server ids or stores are equal.
             PeerError: The source of a copy is out of reach.
-            SchemaInvalid: An option is invalid, the name is taken, or a conflict function does not allow the channel.
+            SchemaInvalid: An option is invalid, the name is taken, another channel has the source, or a conflict
+                function does not allow the channel.
             InvalidName: The name is not allowed.
             StoreFailed: A store is closed or has failed.
         """
@@ -180,8 +182,8 @@ class Channel(Closable):
         self.replica: ReplicaChannel
         self._receiver: Receiver
         self._build()
-        own.add_channel(self)
         try:
+            own.add_channel(self)
             self._check()
             if conflict_role is not None:
                 self.conflict_role = conflict_role
@@ -220,6 +222,7 @@ class Channel(Closable):
             assert link.address is not None
             site = LinkOptions(own.site, link.secret, link.tls)
             self._receiver = NetworkReceiver(self.replica, link.address, site, own.clock)
+        self.replica.claim = partial(own.claim_source, self.name)
         self.replica.on_settings = self._learn
         self.replica.on_progress = self._report
         self.replica.forwarded_epochs_of = own.reach.forwarded_epochs
@@ -244,6 +247,7 @@ class Channel(Closable):
         has_relay = self._has_relay()
 
         def begin(source: Site) -> Callable[[Copied], None] | None:
+            self.replica.claim(source.server_id)
             target = CopyTarget(own.store, own.site.server_id, source.server_id, progress)
             target.begin(has_relay or self._has_row(source.server_id))
             self.replica.discard_relay()
@@ -353,6 +357,7 @@ class Channel(Closable):
             self._own.remove(self)
 
     def _detach(self) -> None:
+        self._own.release_source(self)
         store = self._link.store
         if self._report in self._own.reach.on_change:
             self._own.reach.on_change.remove(self._report)

@@ -57,7 +57,7 @@ class Work:
         self.rewritten: set[tuple[int, int]] = set()  # epochs, and keys of rows written again as they were
         self._durable = 0
         self._doubtful: Done | None = None
-        self._count = self._inserted = 0
+        self._count = self._inserted = self._coded = 0
         self._was_inserted: set[int] = set()
         self._stamps: dict[int, int] = {}
 
@@ -224,7 +224,9 @@ class Work:
         """Return the values that the unique column of a row may have, none if it stays NULL.
 
         Several sites take the same only where a function of epochs decides: functions without a winner keep a row at
-        each site. Elsewhere values move between the rows that one site owns, and a shared row has values of its own.
+        each site. Elsewhere values move between the rows that one site owns. A shared row never gets a value again: a
+        column that changes and changes back within an epoch is not in the images of changed columns, and another site
+        would keep its own.
         """
         plan, owner = self.world.plan, owner_of(key)
         if not plan.has_unique or (plan.case.is_epoch and owner is not None):
@@ -232,5 +234,6 @@ class Work:
         if plan.case.is_epoch:
             return CODES
         if owner is None:
-            return f"{key}a", f"{key}b", None
+            self._coded += 1
+            return (f"{self.site.number}.{self._coded}",)
         return tuple(each and f"{owner}{each}" for each in CODES)

@@ -220,8 +220,10 @@ class World:
         channel = link.replica.channels.get(link.source.number)
         if channel is None or link.source.db is None:
             return False
-        end = channel.replica.relay.durable
         seen, relay = link.replica.seen(link.source.number), channel.replica.relay
+        # After a reset that kept the position, the relay log stays empty until the source has more.
+        applied = next((row.end for row in channel.positions.rows() if row.server_id == link.source.server_id), None)
+        end = relay.durable or applied
         is_received = end is not None and tuple(end) == tuple(link.source.db.binlog.writer.end)
         return is_received and seen > 0 and relay.epoch <= seen
 
