@@ -73,16 +73,17 @@ def answer(session: Session, statement: bytes) -> Shown | Done:
                 return found
         raise reader.refusal()
     except Refused as error:
-        refused = error
+        code, message = error.code, error.message
     except Unsupported:
         refused = refusal_of(session, text, []) if reader is None else reader.refusal()
+        code, message = refused.code, refused.message
     except Error as error:
-        refused = Refused(p.ER_UNKNOWN_ERROR, error.message)
-    # A message repeats words of the statement, whose bytes need not be UTF-8.
-    shown_text = refused.message[:_MESSAGE_CHARACTERS_MAX].encode("utf-8", "replace").decode()
-    refused = Refused(refused.code, shown_text)
-    session.warnings[:] = [Warned("Error", refused.code[0], refused.message)]
-    raise refused
+        code, message = p.ER_UNKNOWN_ERROR, error.message
+    # A message repeats words of the statement, whose bytes need not be UTF-8. The error that was caught is kept by no
+    # name here: its traceback has this frame, and the statement would stay in memory with it.
+    message = message[:_MESSAGE_CHARACTERS_MAX].encode("utf-8", "replace").decode()
+    session.warnings[:] = [Warned("Error", code[0], message)]
+    raise Refused(code, message)
 
 
 class _Statement(NamedTuple):

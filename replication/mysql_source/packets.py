@@ -65,7 +65,8 @@ class PacketReader:
                 raise Refused(p.ER_PACKET_TOO_LARGE, "Got a packet bigger than 'max_allowed_packet' bytes")
             if len(self._bytes) < HEADER_BYTES + length:
                 return None
-            self._message += self._bytes[HEADER_BYTES : HEADER_BYTES + length]
+            with memoryview(self._bytes) as arrived:
+                self._message += arrived[HEADER_BYTES : HEADER_BYTES + length]
             del self._bytes[: HEADER_BYTES + length]
             self.sequence = self.sequence + 1 & 0xFF
             if length < p.PACKET_BYTES_MAX:

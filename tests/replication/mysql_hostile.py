@@ -45,7 +45,8 @@ ENDINGS = ("close", "reset", "garbage", "stop")
 CLIENTS = 3
 # Before memory is measured: a store takes what it was given as it comes to need it, and the allocator for each thread.
 COMMITS_FIRST, CONNECTIONS_FIRST = 5_000, 1_500
-PATIENCE_S = 2.0
+PATIENCE_S, ANSWER_S = 2.0, 0.02
+PIECES_MAX = 50
 ROWS = 300
 _CLOCK = SystemClock()
 (_READER,) = READERS
@@ -144,8 +145,8 @@ def descriptors() -> int:
 
 
 # --- what clients do --------------------------------------------------------------------------------
-def exchange(client: socket.socket, data: bytes) -> bytes:
-    """Send bytes and take what comes meanwhile; a server that says nothing more is not waited for."""
+def exchange(client: socket.socket, data: bytes, waits: bool) -> bytes:
+    """Send bytes and take what comes meanwhile. waits: take the answers that come after them too."""
     said = []
     rest = memoryview(data)
     client.settimeout(PATIENCE_S)
@@ -153,10 +154,13 @@ def exchange(client: socket.socket, data: bytes) -> bytes:
         while len(rest):
             rest = rest[client.send(rest[: 16 << 10]) :]
             client.setblocking(False)
-            with suppress(BlockingIOError):
+            with suppress(BlockingIOError, ssl.SSLWantReadError):
                 while piece := client.recv(65_536):
                     said.append(piece)
             client.settimeout(PATIENCE_S)
+        client.settimeout(ANSWER_S)
+        while waits and len(said) < PIECES_MAX and (piece := client.recv(65_536)):
+            said.append(piece)
     return b"".join(said)
 
 
@@ -216,7 +220,7 @@ def visit(target: Target, rng: random.Random, counts: Counter[str], kept: list[C
         data = _changed(talk, rng)
         if rng.random() < 0.2:
             data = data[: rng.randrange(len(data) + 1)]
-        counts["answered_bytes"] += len(exchange(client.socket, data))
+        counts["answered_bytes"] += len(exchange(client.socket, data, rng.random() < 0.8))
         ending = rng.choices(ENDINGS, (4, 3, 3, 1))[0]
         counts[ending] += 1
         if leave(client, ending, rng):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tests.replication.mysql_port_rig import HOST, ITEM, SECRET, USERS, dump_command
 from tests.replication.mysql_statements import CLIENTS
@@ -126,8 +126,8 @@ def packets_in(data: bytes) -> list[tuple[int, int]]:
 class Host:
     """A store with a binlog, rows and GTIDs, for clients without sockets. `close` it."""
 
-    def __init__(self) -> None:
-        self.db = open_site(**WHOLE, log_gtids=True)
+    def __init__(self, **options: Any) -> None:
+        self.db = open_site(**WHOLE, log_gtids=True, **options)
         self.db.create_table("shop.item", ITEM, "id")
         for number in range(3):
             self.db["shop.item"].insert((number, f"value {number}"))

@@ -6,17 +6,20 @@ statements that are all quotes, random packets; and what each of them leaves beh
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import random
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
+import tidemark as tm
 from tests.planting import ROOT
 from tests.replication.mysql_defects import DEFECTS, Defect
 from tests.replication.mysql_hostile import ENDINGS, Target, Watch, attack, leave
@@ -44,6 +47,7 @@ from tidemark.replication.mysql_source.login import LOGIN_BYTES_MAX
 from tidemark.replication.mysql_source.packets import HEADER_BYTES, Refused, packets
 from tidemark.replication.mysql_source.session import VARIABLES_BYTES_MAX, Session, Shown
 from tidemark.replication.mysql_source.users import MysqlUser
+from tidemark.replication.wire.wire import READ_BYTES
 
 ALL = pytest.mark.parametrize("talk", TALKS, ids=lambda talk: talk.name)
 BOTH = pytest.mark.parametrize("flavor", FLAVORS.values(), ids=FLAVORS)
@@ -430,6 +434,58 @@ def test_order_by_the_same_column_many_times_sorts_once(host: Host) -> None:
 
     few_calls, many_calls = calls(100), calls(1_000)
     assert many_calls < 11 * few_calls
+
+
+# --- memory -------------------------------------------------------------------------------------------
+class Measured(NamedTuple):
+    """Bytes that a connection takes at most, and when it is done."""
+
+    peak: int
+    after: int
+
+
+def memory_of(host: Host, commands: tuple[bytes, ...]) -> Measured:
+    """Measure the last of some commands, whose answer is sent piece by piece."""
+    with closing(Visit(host, MYSQL)) as visit:
+        visit.take(login_message(MYSQL) + b"".join(packets(each, 0) for each in commands[:-1]))
+        talk, data = visit.talk, packets(commands[-1], 0)
+        assert talk is not None
+        gc.collect()
+        tracemalloc.start()
+        try:
+            for at in range(0, len(data), READ_BYTES):
+                for _ in talk.receive(data[at : at + READ_BYTES]):
+                    pass
+            if talk.dump is not None:
+                for message in talk.dump.messages():
+                    talk.event(message)
+            after, peak = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+    return Measured(peak, after)
+
+
+@pytest.mark.parametrize("piece", ["'", "''", "1,", "@@version,", "`a`.", "🌊 ", "@a=1,"])
+@pytest.mark.parametrize("begin", ["SELECT ", "SET @a='🌊"])
+def test_longest_statement_takes_its_memory_while_it_is_read_and_keeps_none(host: Host, begin: str, piece: str) -> None:
+    """Story: an error kept the statement that it was about, 3 to 8 MiB, until the collector of garbage came."""
+    text = (begin + piece * STATEMENT_BYTES_MAX).encode()[: STATEMENT_BYTES_MAX - 4]
+    taken = memory_of(host, (bytes((p.COM_QUERY,)) + text,))
+    print(taken)
+    assert taken.peak < (24 << 20 if "'" in piece else 8 << 20) and taken.after < 256 << 10
+
+
+def test_largest_row_and_event_take_a_few_times_their_size_and_leave_nothing() -> None:
+    size = 12 << 20
+    with closing(Host(data_memory="128 MiB", redo_log="128 MiB", transaction_memory="96 MiB")) as host:
+        host.db.create_table("shop.blob", [tm.Column("id", tm.Int64), tm.Column("b", tm.Blob)], "id")
+        host.db["shop.blob"].insert((1, bytes(size)))
+        host.db.sync()
+        dump = next(each.commands for each in TALKS if each.name == "dump by position")
+        for commands in ((query("SELECT id, b FROM shop.blob"),), dump):
+            taken = memory_of(host, commands)
+            print(taken)
+            assert size < taken.peak < 6 * size + (4 << 20) and taken.after < 512 << 10
 
 
 # --- random packets -----------------------------------------------------------------------------------
