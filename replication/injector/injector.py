@@ -298,6 +298,12 @@ class Injector:
             kept = np.flatnonzero(marks.keep)
             part, marks = _taken(part, kept), _marks_taken(marks, kept)
         if len(part.txids):
+            if (
+                self._writer.options.images.v1_row_events
+                and marks.flags is not None
+                and (marks.flags == FLAG_REFRESH).any()
+            ):
+                self._rules.on_partial(part.row_format.definition.name)  # no flag tells that it is sent again
             yield from _divided(table, part, marks)
 
     def _positions(self, epoch: _Epoch, table: LoggedTable, part: RowChanges) -> Iterator[RowBatch]:

@@ -96,7 +96,7 @@ class TableRules:
         self._values = values
         self._rows = rows
         self._rules: dict[int, TableRule] = {}
-        # Called with the name of a table before rows of it are logged that are not whole.
+        # Called with the name of a table before rows of it are logged that are not whole, or look like other changes.
         self.on_partial: Callable[[str], None] = lambda name: None
         self._plans: dict[tuple[int, int], TablePlans] = {}
 

@@ -1,4 +1,5 @@
-"""Which files of the binlog have whole rows only: no update in them is logged as a write, and no image lacks columns.
+"""Which files of the binlog have whole rows only: no update in them is logged as a write, no image lacks columns, and a
+row that is only sent again has a flag that says so, which row events of version 1 have not.
 
 A peer of MySQL takes a write for an insert, and nothing in a file tells an insert from an update that is logged as a
 write. So an empty file beside it, `<file>.whole`, says that there is none. It is durable before the first row of its

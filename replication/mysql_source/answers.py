@@ -1,5 +1,5 @@
-"""Statements and their answers: one table by first words. What has no answer here is an error (1235), and nothing is
-said to be done that was not.
+"""Statements and their answers: one table by first words; that of SHOW is in `show_answers`. What has no answer here is
+an error (1235), and nothing is said to be done that was not.
 
 Invariant: (A1) An answer about the binlog's end and one about rows in a snapshot are of the same moment: both come from
 the snapshot while there is one.
@@ -7,6 +7,7 @@ the snapshot while there is one.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import islice
@@ -16,11 +17,10 @@ from tidemark.engine.access.scan_batch import ALL_ROWS
 from tidemark.engine.base.errors import Error, Unsupported
 from tidemark.replication.mysql_source import catalog_answers as catalog
 from tidemark.replication.mysql_source import protocol_layout as p
-from tidemark.replication.mysql_source.catalog_answers import Listing
 from tidemark.replication.mysql_source.flavors import MARIADB
 from tidemark.replication.mysql_source.packets import Refused
 from tidemark.replication.mysql_source.reader import SCOPES, StatementReader, refusal_of
-from tidemark.replication.mysql_source.row_texts import INTEGER, TEXT, field_type
+from tidemark.replication.mysql_source.row_texts import field_type
 from tidemark.replication.mysql_source.session import (
     INFORMATION_SCHEMA,
     LOCK,
@@ -33,9 +33,10 @@ from tidemark.replication.mysql_source.session import (
     size_of,
     type_of,
 )
+from tidemark.replication.mysql_source.show_answers import show
 from tidemark.replication.mysql_source.variables import (
     STATEMENT_BYTES_MAX,
-    all_variables,
+    charset_taken,
     reset_variable,
     set_variable,
 )
@@ -46,7 +47,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Done", "Session", "Shown", "Warned", "answer"]
 
-_IN = ("FROM", "IN")
+COLUMNS_MAX = 4_096  # of an answer, as at a server
+COLUMNS_AGAIN_MAX = 16  # how often a SELECT may name columns of a table that it has already
 _AFTER_ALIAS = ("FROM", "WHERE", "ORDER", "LIMIT")
 _MESSAGE_CHARACTERS_MAX = 512  # MySQL's limit
 _NO_ROWS: Final[Iterable[Sequence[Value]]] = ()
@@ -62,24 +64,26 @@ def answer(session: Session, statement: bytes) -> Shown | Done:
     text = statement.decode("utf-8", "surrogateescape")
     try:
         reader = StatementReader(text, session)
+        before = len(session.warnings)
         for each in _STATEMENTS:
             if reader.has(*each.words):
                 found = each.answer(reader)
                 if reader.tokens[1].word != "WARNINGS":
-                    session.warnings.clear()
+                    del session.warnings[:before]
                 return found
         raise reader.refusal()
     except Refused as error:
-        refused = error
+        code, message = error.code, error.message
     except Unsupported:
         refused = refusal_of(session, text, []) if reader is None else reader.refusal()
+        code, message = refused.code, refused.message
     except Error as error:
-        refused = Refused(p.ER_UNKNOWN_ERROR, error.message)
-    # A message repeats words of the statement, whose bytes need not be UTF-8.
-    shown_text = refused.message[:_MESSAGE_CHARACTERS_MAX].encode("utf-8", "replace").decode()
-    refused = Refused(refused.code, shown_text)
-    session.warnings[:] = [Warned("Error", refused.code[0], refused.message)]
-    raise refused
+        code, message = p.ER_UNKNOWN_ERROR, error.message
+    # A message repeats words of the statement, whose bytes need not be UTF-8. The error that was caught is kept by no
+    # name here: its traceback has this frame, and the statement would stay in memory with it.
+    message = message[:_MESSAGE_CHARACTERS_MAX].encode("utf-8", "replace").decode()
+    session.warnings[:] = [Warned("Error", code[0], message)]
+    raise Refused(code, message)
 
 
 class _Statement(NamedTuple):
@@ -109,10 +113,17 @@ def _select(reader: StatementReader) -> Shown:
         names.append(source if alias is None else alias)
         if not reader.has(","):
             break
+        _check_columns(len(names))
     reader.has("FROM", "DUAL")
     limit = _limit(reader)
     reader.must_end()
     return shown(names, [values] if limit != 0 else _NO_ROWS, [type_of(each) for each in values])
+
+
+def _check_columns(count: int) -> None:
+    """Check that an answer may have one more column. Raises: Refused."""
+    if count >= COLUMNS_MAX:
+        raise Refused(p.ER_TOO_MANY_COLUMNS, f"Too many columns; an answer has at most {COLUMNS_MAX}")
 
 
 def _has_table(reader: StatementReader) -> bool:
@@ -152,6 +163,7 @@ def _select_from(reader: StatementReader) -> Shown:
             asked.append((reader.qualified(), _alias(reader)))
         if not reader.has(","):
             break
+        _check_columns(len(asked))
     reader.must("FROM")
     names = reader.qualified()
     other = _alias(reader)
@@ -176,6 +188,7 @@ def _select_from(reader: StatementReader) -> Shown:
     labels: list[str] = []
     for name, alias in chosen:
         if name == "*":
+            _check_columns(len(columns) + len(known) - 1)
             columns += known
             labels += known
             continue
@@ -186,6 +199,12 @@ def _select_from(reader: StatementReader) -> Shown:
         labels.append(alias or name)
     limit = _limit(reader)
     reader.must_end()
+    again = [name for name, times in Counter(columns).items() if times > 1]
+    if len(columns) - len(set(columns)) > COLUMNS_AGAIN_MAX or any(known[name].type.is_lob for name in again):
+        raise Refused(  # a row would take many times the memory that it has in the store
+            p.ER_TOO_MANY_COLUMNS,
+            f"Too many columns; a SELECT names columns again at most {COLUMNS_AGAIN_MAX} times, and TEXT or BLOB never",
+        )
     types = [field_type(known[name], name in definition.primary_key) for name in columns]
     return Shown(labels, types, session.served.rows(definition.name, columns, session.snapshot, limit))
 
@@ -196,9 +215,11 @@ def _from_schema(reader: StatementReader, table: str, chosen: list[tuple[str, st
     places = {name: place for place, name in enumerate(listing.names)}
     rows = listing.rows
     if reader.has("ORDER", "BY"):
-        orders = reader.listed(lambda: _ordered(reader, places))
+        orders: dict[int, bool] = {}  # of a column that is named again, the first one decides
+        for place, is_descending in reader.listed(lambda: _ordered(reader, places)):
+            orders.setdefault(place, is_descending)
         rows = list(rows)
-        for place, is_descending in reversed(orders):
+        for place, is_descending in reversed(orders.items()):
             rows.sort(key=partial(_sort_key, place), reverse=is_descending)
     limit = _limit(reader)
     reader.must_end()
@@ -206,6 +227,7 @@ def _from_schema(reader: StatementReader, table: str, chosen: list[tuple[str, st
     columns: list[int] = []
     for name, alias in chosen:
         if name == "*":
+            _check_columns(len(columns) + len(listing.names) - 1)
             labels += listing.names
             columns += range(len(listing.names))
             continue
@@ -240,8 +262,7 @@ def _set(reader: StatementReader) -> Done:
         reader.listed(lambda: _assignment(reader))
         reader.must_end()
     except BaseException:  # all of its assignments or none
-        session.variables.clear()
-        session.variables.update(before)
+        session.restore(before)
         raise
     return Done()
 
@@ -296,8 +317,7 @@ def _set_names(reader: StatementReader) -> None:
         charset = catalog.CHARSET
     else:
         charset = reader.string() if reader.next.kind == STRING else reader.name()
-    for name in ("character_set_client", "character_set_connection", "character_set_results"):
-        set_variable(session, name, charset)
+    session.name_charset(charset_taken("character_set_client", charset))
     if reader.has("COLLATE"):
         set_variable(session, "collation_connection", reader.string() if reader.next.kind == STRING else reader.name())
 
@@ -375,170 +395,10 @@ def _kill(reader: StatementReader) -> Done:
     return Done()
 
 
-# --- SHOW -----------------------------------------------------------------------------------------
-def _show(reader: StatementReader) -> Shown:
-    for words, show in _SHOWS:
-        if reader.has(*words):
-            found = show(reader)
-            reader.must_end()
-            return found
-    raise reader.wrong()
-
-
-def _variables(is_global: bool) -> Callable[[StatementReader], Shown]:
-    def show(reader: StatementReader) -> Shown:
-        rows = all_variables(reader.connection, is_global)
-        return Listing(["Variable_name", "Value"], rows).filtered(reader).shown()
-
-    return show
-
-
-def _statuses(reader: StatementReader) -> Shown:
-    session = reader.connection
-    version, cipher = session.tls
-    rows: list[tuple[str, str]] = [("Ssl_cipher", cipher), ("Ssl_version", version)]
-    if session.flavor is MARIADB:
-        file, position = ("", "") if session.snapshot is None else map(str, session.end_and_executed()[0])
-        rows[:0] = [("Binlog_snapshot_file", file), ("Binlog_snapshot_position", position)]
-    return Listing(["Variable_name", "Value"], rows).filtered(reader).shown()
-
-
-def _binlog_end(reader: StatementReader) -> Shown:
-    session = reader.connection
-    (file, position), executed = session.end_and_executed()
-    names = ["File", "Position", "Binlog_Do_DB", "Binlog_Ignore_DB"]
-    row: list[Value] = [file, position, "", ""]
-    if session.flavor is not MARIADB:
-        names.append("Executed_Gtid_Set")
-        row.append(str(executed or ""))
-    return shown(names, [row], [INTEGER if name == "Position" else TEXT for name in names])
-
-
-def _binlog_files(reader: StatementReader) -> Shown:
-    session = reader.connection
-    files = session.served.files()
-    if session.flavor is MARIADB:
-        return shown(["Log_name", "File_size"], files, [TEXT, INTEGER])
-    return shown(["Log_name", "File_size", "Encrypted"], [(*each, "No") for each in files], [TEXT, INTEGER, TEXT])
-
-
-def _databases(reader: StatementReader) -> Shown:
-    rows = [[name] for name in reader.connection.databases()]
-    return Listing(["Database"], rows).filtered(reader).shown()
-
-
-def _place(reader: StatementReader) -> str:
-    """Take FROM and a database, if they come next; return the database, else the default."""
-    return reader.connection.named_database(reader.name() if reader.has_one(*_IN) else None)
-
-
-def _tables(is_full: bool) -> Callable[[StatementReader], Shown]:
-    def show(reader: StatementReader) -> Shown:
-        database = _place(reader)
-        pattern = reader.tokens[reader.at + 1].text if reader.next.word == "LIKE" else ""
-        return catalog.tables_shown(reader.connection, database, is_full, pattern).filtered(reader).shown()
-
-    return show
-
-
-def _table_statuses(reader: StatementReader) -> Shown:
-    return catalog.statuses_shown(reader.connection, _place(reader)).filtered(reader).shown()
-
-
-def _create_table(reader: StatementReader) -> Shown:
-    definition = catalog.table_named(reader.connection, reader.qualified())
-    table = definition.name.partition(".")[2]
-    return shown(["Table", "Create Table"], [[table, catalog.create_table(definition)]])
-
-
-def _create_database(reader: StatementReader) -> Shown:
-    reader.has("IF", "NOT", "EXISTS")
-    name = reader.connection.existing(reader.name())
-    return shown(["Database", "Create Database"], [[name, catalog.create_database(name)]])
-
-
-def _table_of(reader: StatementReader) -> list[str]:
-    """Take FROM and a table, and FROM and its database, if they come next."""
-    if not reader.has_one(*_IN):
-        raise reader.wrong()
-    names = reader.qualified()
-    return [reader.name(), names[-1]] if reader.has_one(*_IN) else names
-
-
-def _columns(is_full: bool) -> Callable[[StatementReader], Shown]:
-    def show(reader: StatementReader) -> Shown:
-        definition = catalog.table_named(reader.connection, _table_of(reader))
-        return catalog.columns_shown(definition, is_full).filtered(reader).shown()
-
-    return show
-
-
-def _indexes(reader: StatementReader) -> Shown:
-    definition = catalog.table_named(reader.connection, _table_of(reader))
-    return catalog.indexes_shown(reader.connection, definition).filtered(reader).shown()
-
-
-def _grants(reader: StatementReader) -> Shown:
-    session = reader.connection
-    if reader.has("FOR"):
-        reader.must("CURRENT_USER")
-        if reader.has("("):
-            reader.must(")")
-    rights = ["SELECT", "RELOAD", "REPLICATION SLAVE", "REPLICATION CLIENT"]
-    given = ", ".join(rights if session.user.may_read else rights[2:])
-    row = f"GRANT {given} ON *.* TO `{session.user.name}`@`%`"
-    return shown([f"Grants for {session.user.name}@%"], [[row]])
-
-
-def _warnings(reader: StatementReader) -> Shown:
-    return shown(["Level", "Code", "Message"], list(reader.connection.warnings), [TEXT, INTEGER, TEXT])
-
-
-_REPLICA_COLUMNS: Final = (
-    "IO_State {0}_Host {0}_User {0}_Port Connect_Retry {0}_Log_File Read_{0}_Log_Pos Relay_Log_File Relay_Log_Pos"
-    " Relay_{0}_Log_File {1}_IO_Running {1}_SQL_Running Last_Errno Last_Error Exec_{0}_Log_Pos Seconds_Behind_{0}"
-)
-
-
-def _replica_status(source: str, replica: str) -> Callable[[StatementReader], Shown]:
-    """Return the status of a server that is no replica of MySQL: no row."""
-    names = _REPLICA_COLUMNS.format(source, replica).split()
-    return lambda reader: shown([f"{replica}_{names[0]}", *names[1:]], _NO_ROWS)
-
-
-def _collations(reader: StatementReader) -> Shown:
-    return catalog.collations_shown(reader.connection).filtered(reader).shown()
-
-
-_SHOWS: Final[list[tuple[tuple[str, ...], Callable[[StatementReader], Shown]]]] = [
-    *((words, _binlog_end) for words in (("MASTER", "STATUS"), ("BINARY", "LOG", "STATUS"), ("BINLOG", "STATUS"))),
-    *((words, _binlog_files) for words in (("BINARY", "LOGS"), ("MASTER", "LOGS"))),
-    (("VARIABLES",), _variables(False)),
-    (("SESSION", "VARIABLES"), _variables(False)),
-    (("LOCAL", "VARIABLES"), _variables(False)),
-    (("GLOBAL", "VARIABLES"), _variables(True)),
-    *(((*scope, "STATUS"), _statuses) for scope in ((), ("SESSION",), ("LOCAL",), ("GLOBAL",))),
-    (("DATABASES",), _databases),
-    (("SCHEMAS",), _databases),
-    (("TABLES",), _tables(False)),
-    (("FULL", "TABLES"), _tables(True)),
-    (("TABLE", "STATUS"), _table_statuses),
-    (("CREATE", "TABLE"), _create_table),
-    (("CREATE", "DATABASE"), _create_database),
-    (("CREATE", "SCHEMA"), _create_database),
-    *(((each,), _columns(False)) for each in ("COLUMNS", "FIELDS")),
-    *((("FULL", each), _columns(True)) for each in ("COLUMNS", "FIELDS")),
-    *(((each,), _indexes) for each in ("INDEX", "INDEXES", "KEYS")),
-    (("GRANTS",), _grants),
-    (("WARNINGS",), _warnings),
-    (("SLAVE", "STATUS"), _replica_status("Master", "Slave")),
-    (("ALL", "SLAVES", "STATUS"), _replica_status("Master", "Slave")),
-    (("REPLICA", "STATUS"), _replica_status("Source", "Replica")),
-    (("COLLATION",), _collations),
-]
+# --- the table ----------------------------------------------------------------------------------
 _STATEMENTS: Final = [
     _Statement(("SELECT",), _select),
-    _Statement(("SHOW",), _show),
+    _Statement(("SHOW",), show),
     _Statement(("SET",), _set),
     _Statement(("USE",), _use),
     _Statement(("KILL",), _kill),

@@ -1,5 +1,5 @@
 """Tables as SHOW and `information_schema` tell of them. The tables of `mysql` are not among them: they are the store's
-own.
+own. Where dumps have the status rows, their table is.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from tidemark.engine.schema.column import ABSENT
 from tidemark.engine.schema.computed import Computed
 from tidemark.engine.types import ColumnType
 from tidemark.replication.binlog import binlog_layout as b
+from tidemark.replication.binlog.charsets import LATIN1
 from tidemark.replication.mysql_source import protocol_layout as p
 from tidemark.replication.mysql_source.flavors import MARIADB
 from tidemark.replication.mysql_source.packets import Refused
 from tidemark.replication.mysql_source.row_texts import INTEGER, TEXT, FieldType
 from tidemark.replication.mysql_source.session import INFORMATION_SCHEMA, Shown, shown
 from tidemark.replication.mysql_source.variables import COLLATION
+from tidemark.replication.settings.system_tables import LATIN1_COLUMNS
 from tidemark.replication.sql import emit
 from tidemark.replication.sql.column_types import UTF8, literal_of, to_sql
 
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 ENGINE: Final = "Tidemark"
 CHARSET: Final = "utf8mb4"
+LATIN1_BIN: Final = (LATIN1, "latin1_bin")
 _CATALOG: Final = "def"
 _PRIVILEGES: Final = "select"
 _UTF8_BYTES = 4
@@ -79,7 +82,7 @@ def table_named(session: Session, names: Sequence[str]) -> TableDefinition:
     """Return the definition of a table by its name, or by database and name. Raises: Refused."""
     database = session.named_database(names[-2] if len(names) > 1 else None)
     name = f"{database}.{names[-1]}"
-    found = session.served.definitions(session.snapshot).get(name)
+    found = session.definitions().get(name)
     if found is None or len(names) > 2:
         raise Refused(p.ER_NO_SUCH_TABLE, f"Table '{'.'.join(names) if len(names) > 1 else name}' doesn't exist")
     return found
@@ -113,8 +116,11 @@ def _extra(column: Column) -> str:
     return "auto_increment" if column.computed is not None and column.computed.is_numbered else ""
 
 
-def _has_charset(kind: ColumnType) -> bool:
-    return kind.is_text or isinstance(kind, t.Enum)
+def _charset_of(definition: TableDefinition, column: Column) -> tuple[str | None, str | None]:
+    """Return character set and collation of a column, as dumps have them; None for both if it has no text."""
+    if not (column.type.is_text or isinstance(column.type, t.Enum)):
+        return None, None
+    return LATIN1_BIN if (definition.name, column.name) in LATIN1_COLUMNS else (CHARSET, COLLATION)
 
 
 def _key_of(definition: TableDefinition, column: str) -> str:
@@ -132,8 +138,7 @@ def columns_shown(definition: TableDefinition, is_full: bool) -> Listing:
         row: list[Value] = [column.name, column_type(column.type)]
         rest: list[Value] = ["YES" if column.nullable else "NO", _key_of(definition, column.name), _default(column)]
         rest.append(_extra(column))
-        collation: Value = COLLATION if _has_charset(column.type) else None
-        rows.append([*row, collation, *rest, _PRIVILEGES, ""] if is_full else [*row, *rest])
+        rows.append([*row, _charset_of(definition, column)[1], *rest, _PRIVILEGES, ""] if is_full else [*row, *rest])
     names = ["Field", "Type", "Null", "Key", "Default", "Extra"]
     return Listing([*names[:2], "Collation", *names[2:], "Privileges", "Comment"] if is_full else names, rows)
 
@@ -167,7 +172,7 @@ def _sizes(kind: ColumnType) -> tuple[Value, ...]:
 # --- tables ---------------------------------------------------------------------------------------
 def create_table(definition: TableDefinition) -> str:
     """Return SHOW CREATE TABLE: a statement that makes the table at a server."""
-    lines = [emit.column(column) for column in definition.columns]
+    lines = [_column_clause(definition, column) for column in definition.columns]
     lines.append(f"PRIMARY KEY ({', '.join(map(emit.name, definition.primary_key))})")
     lines += [emit.key("KEY", index) for index in definition.indexes]
     body = ",\n  ".join(lines)
@@ -175,6 +180,13 @@ def create_table(definition: TableDefinition) -> str:
     return (
         f"CREATE TABLE {table} (\n  {body}\n) DEFAULT CHARSET={CHARSET} COLLATE={COLLATION}{emit.partition(definition)}"
     )
+
+
+def _column_clause(definition: TableDefinition, column: Column) -> str:
+    text = emit.column(column)
+    if (definition.name, column.name) in LATIN1_COLUMNS:
+        return text.replace(UTF8, "CHARACTER SET {} COLLATE {}".format(*LATIN1_BIN))
+    return text
 
 
 def create_database(name: str) -> str:
@@ -192,7 +204,7 @@ def tables_shown(session: Session, database: str, is_full: bool, pattern: str) -
 
 
 def _tables(session: Session) -> list[tuple[str, str]]:
-    return [_divided(each) for each in session.served.definitions(session.snapshot).values()]
+    return [_divided(each) for each in session.definitions().values()]
 
 
 def statuses_shown(session: Session, database: str) -> Listing:
@@ -270,19 +282,18 @@ def _table_rows(session: Session) -> Iterator[list[Value]]:
 
 
 def _column_rows(session: Session) -> Iterator[list[Value]]:
-    for definition in session.served.definitions(session.snapshot).values():
+    for definition in session.definitions().values():
         for place, column in enumerate(definition.columns, 1):
             kind = column_type(column.type)
-            has_charset = _has_charset(column.type)
             row: list[Value] = [_CATALOG, *_divided(definition), column.name, place, _default(column)]
             row += ["YES" if column.nullable else "NO", kind.partition("(")[0].partition(" ")[0]]
-            row += [*_sizes(column.type), CHARSET if has_charset else None, COLLATION if has_charset else None, kind]
+            row += [*_sizes(column.type), *_charset_of(definition, column), kind]
             row += [_key_of(definition, column.name), _extra(column), _PRIVILEGES, "", ""]
             yield row
 
 
 def _statistics(session: Session) -> Iterator[list[Value]]:
-    for definition in session.served.definitions(session.snapshot).values():
+    for definition in session.definitions().values():
         database, table = _divided(definition)
         for row in indexes_shown(session, definition).rows:
             non_unique, key, place, column, collation, cardinality, part, packed, null, kind = row[1:11]
@@ -291,7 +302,7 @@ def _statistics(session: Session) -> Iterator[list[Value]]:
 
 
 def _key_columns(session: Session) -> Iterator[list[Value]]:
-    for definition in session.served.definitions(session.snapshot).values():
+    for definition in session.definitions().values():
         database, table = _divided(definition)
         for key in _keys(definition):
             for place, column in enumerate(key.columns, 1) if key.is_unique else ():

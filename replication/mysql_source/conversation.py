@@ -32,8 +32,10 @@ from tidemark.replication.mysql_source.packets import (
     packets,
     row,
 )
+from tidemark.replication.mysql_source.row_texts import beyond_ascii
 from tidemark.replication.mysql_source.served import StoredRows
 from tidemark.replication.mysql_source.session import Session, Shown
+from tidemark.replication.mysql_source.variables import variable_value
 
 if TYPE_CHECKING:
     from tidemark.replication.mysql_source.dump import Dump
@@ -41,7 +43,6 @@ if TYPE_CHECKING:
 
 STATEMENT_BYTES_MAX = 1 << 20
 PIECE_BYTES = 64 << 10
-IDLE_SECONDS = 28_800.0  # what wait_timeout is, unless the client sets it
 HEARTBEAT_NS_MIN = 1_000_000
 _FILE_BYTES_MAX = 512
 _MALFORMED = (p.ER_MALFORMED_PACKET, "Malformed communication packet.")
@@ -96,11 +97,13 @@ class Conversation:
                 return
             yield from self._joined(self._answered(message))
 
-    @property
-    def idle_seconds(self) -> float:
-        """How long the client may be silent between two commands."""
-        value = self.session.variables.get("wait_timeout")
-        return float(value) if isinstance(value, int) and value > 0 else IDLE_SECONDS
+    def seconds(self, name: str) -> float:
+        """Return how long the client may be silent: `wait_timeout` between two commands, `net_read_timeout` in a
+        message, `net_write_timeout` while it takes nothing.
+        """
+        value = variable_value(self.session, name)
+        assert isinstance(value, int)
+        return float(value)
 
     # --- a dump -----------------------------------------------------------------------------------
     def event(self, message: bytes) -> bytes:
@@ -193,15 +196,14 @@ class Conversation:
         self._check_ascii([statement])
         found = answer(self.session, statement)
         if not isinstance(found, Shown):
-            yield ok(found.affected)
+            yield ok(found.affected, len(self.session.warnings))
             return
         self._check_ascii([name.encode("utf-8", "surrogateescape") for name in found.names])
         yield length_of(len(found.names))
         yield from found.definitions()
         yield end()
         if isinstance(found.rows, StoredRows):
-            self._check_ascii([None])
-            for piece, sequence in found.rows.packets(self._sequence):
+            for piece, sequence in found.rows.packets(self._sequence, self._is_latin1):
                 self._sequence = sequence
                 yield _Packets(piece)
         else:
@@ -210,16 +212,15 @@ class Conversation:
                 yield row(values)
         yield end()
 
-    def _check_ascii(self, texts: Iterable[bytes | None]) -> None:
-        """Refuse text that a client of another character set would read, or has written, as other characters. None: of
-        any text. Raises: Refused.
-        """
+    @property
+    def _is_latin1(self) -> bool:
         names = ("character_set_client", "character_set_results")
-        if any(self.session.variables.get(name) == LATIN1 for name in names):
-            if any(each is None or not each.isascii() for each in texts):
-                raise Refused(
-                    p.ER_NOT_SUPPORTED, "This version of MySQL doesn't yet support 'latin1 text'; SET NAMES utf8mb4"
-                )
+        return any(self.session.variables.get(name) == LATIN1 for name in names)
+
+    def _check_ascii(self, texts: Iterable[bytes]) -> None:
+        """Refuse text that a client of latin1 would read, or has written, as other characters. Raises: Refused."""
+        if self._is_latin1 and not all(each.isascii() for each in texts):
+            raise beyond_ascii("The statement or its answer")
 
     # --- dumps ------------------------------------------------------------------------------------
     def _asked(self, rest: bytes) -> DumpAsked:

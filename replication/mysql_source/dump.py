@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from tidemark.engine.base.closable import Closable
-from tidemark.engine.base.errors import BinlogDamaged, LimitExceeded, PeerError, PositionLost
+from tidemark.engine.base.errors import BinlogDamaged, Error, LimitExceeded, PositionLost
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.position import Position
@@ -267,7 +267,7 @@ class Dump(Closable):
             raise
         except PositionLost:
             raise fatal(_NO_FILE) from None
-        except (PeerError, BinlogDamaged, LimitExceeded) as error:
+        except Error as error:  # of a file, a limit, or the store
             raise fatal(error.message) from error
 
     def _messages(self) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ from enum import Enum
 
 from tidemark.replication.mysql_source import protocol_layout as p
 from tidemark.replication.mysql_source.flavors import Flavor
-from tidemark.replication.mysql_source.packets import Fields, PacketReader, Refused, error, ok, packets
+from tidemark.replication.mysql_source.packets import Fields, PacketReader, Refused, error, ok, packets, printable
 from tidemark.replication.mysql_source.users import MysqlUser, is_proved
 
 LOGIN_BYTES_MAX = 4 << 10  # of all messages together
@@ -64,6 +64,7 @@ class Login:
         self.state = State.GREETED
         self.user: MysqlUser | None = None  # set by the proof
         self.database = b""
+        self.collation = 0  # of the client, whose character set it names; the low byte of its id
         self.reader = PacketReader(LOGIN_BYTES_MAX)
         self.greeting = self._send(port.flavor.greeting(connection_id, nonce, port.has_tls))
 
@@ -132,7 +133,9 @@ class Login:
                 p.ER_SECURE_TRANSPORT_REQUIRED,
                 "Connections using insecure transport are prohibited while --require_secure_transport=ON.",
             )
-        fields.take(4 + 1 + 23)  # the largest packet, the character set, nothing
+        fields.take(4)  # the largest packet
+        self.collation = fields.integer(1)
+        fields.take(23)  # nothing
         self._name = fields.terminated()
         proof = fields.counted() if offered & p.PLUGIN_AUTH_LENGTHS else fields.take(fields.integer(1))
         if offered & p.CONNECT_WITH_DB:
@@ -148,7 +151,7 @@ class Login:
         port = self._port
         user = port.users.get(self._name)
         if not is_proved(port.flavor.plugin, user, port.stranger, self._nonce, proof):
-            name = "".join(each if each.isprintable() else "?" for each in self._name[:80].decode("utf-8", "replace"))
+            name = printable(self._name[:80].decode("utf-8", "replace"))
             used = "YES" if proof else "NO"
             raise Refused(
                 p.ER_ACCESS_DENIED, f"Access denied for user '{name}'@'{self._host}' (using password: {used})"

@@ -22,6 +22,11 @@ class Refused(PeerError):
         self.code = code
 
 
+def printable(text: str) -> str:
+    """Return text of a client for a message or a log: one line."""
+    return "".join(each if each.isprintable() else "?" for each in text)
+
+
 # --- reading --------------------------------------------------------------------------------------
 class PacketReader:
     """Joins bytes into messages. A command begins a new count of packets; answers to the server's packets continue
@@ -60,7 +65,8 @@ class PacketReader:
                 raise Refused(p.ER_PACKET_TOO_LARGE, "Got a packet bigger than 'max_allowed_packet' bytes")
             if len(self._bytes) < HEADER_BYTES + length:
                 return None
-            self._message += self._bytes[HEADER_BYTES : HEADER_BYTES + length]
+            with memoryview(self._bytes) as arrived:
+                self._message += arrived[HEADER_BYTES : HEADER_BYTES + length]
             del self._bytes[: HEADER_BYTES + length]
             self.sequence = self.sequence + 1 & 0xFF
             if length < p.PACKET_BYTES_MAX:
@@ -145,8 +151,9 @@ def row(values: Sequence[bytes | None]) -> bytes:
     return b"".join([b"\xfb" if each is None else length_of(len(each)) + each for each in values])
 
 
-def ok(affected: int = 0) -> bytes:
-    return bytes((p.OK,)) + length_of(affected) + b"\0" + p.STATUS_AUTOCOMMIT.to_bytes(2, "little") + b"\0\0"
+def ok(affected: int = 0, warnings: int = 0) -> bytes:
+    status = p.STATUS_AUTOCOMMIT.to_bytes(2, "little")
+    return bytes((p.OK,)) + length_of(affected) + b"\0" + status + min(warnings, 0xFFFF).to_bytes(2, "little")
 
 
 def error(code: tuple[int, str], text: str) -> bytes:

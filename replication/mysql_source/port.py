@@ -1,9 +1,9 @@
 """The MySQL port: listens, lets clients log in, and serves each in a thread of its own.
 
 Invariants: (O1) A client that has not proved to be a user costs what a stranger costs at any port
-(`wire/admission.py`). (O2) A client that takes nothing for SILENT_SECONDS, or stops in the middle of a message for as
-long, is cut. (O3) Nothing that a client does or leaves undone reaches the store's commits, and after `close` its thread
-ends at its next wait.
+(`wire/admission.py`). (O2) A client that takes nothing for `net_write_timeout`, or stops in the middle of a message for
+`net_read_timeout`, is cut. (O3) Nothing that a client does or leaves undone reaches the store's commits, and after
+`close` its thread ends at its next wait.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.clock import Clock
 from tidemark.engine.base.errors import PeerError, PeerTimeout, SchemaInvalid
+from tidemark.replication.binlog.charsets import LATIN1, is_latin1
 from tidemark.replication.mysql_source import protocol_layout as p
 from tidemark.replication.mysql_source.conversation import Conversation
 from tidemark.replication.mysql_source.login import Login, State
 from tidemark.replication.mysql_source.login import Port as Logins
-from tidemark.replication.mysql_source.packets import Refused
+from tidemark.replication.mysql_source.packets import Refused, printable
 from tidemark.replication.mysql_source.session import Session
 from tidemark.replication.mysql_source.users import MysqlUser, by_name, nonce_of
 from tidemark.replication.wire.admission import Admission, Connection
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 _log = logging.getLogger("tidemark.replication")
 
 CLIENTS_MAX = 64
-SILENT_SECONDS = 60.0
 SENT_AT_ONCE_BYTES = 64 << 10
 _STRANGER_BYTES = 32
 _NUMBER_MAX = (1 << 32) - 1
@@ -58,6 +58,7 @@ class _Client(Connection):
         self.stream = Stream(connection)
         self.number = 0
         self.talk: Conversation | None = None  # set once the client is admitted
+        self._untaken_s = 0.0  # what the system was told of it
         self._welcome = b""
         self._is_over = False
         self._broken: PeerError | None = None  # what has ended a dump while it waited
@@ -69,6 +70,8 @@ class _Client(Connection):
 
         def admit(user: MysqlUser, database: bytes) -> None:
             session = self._session(user)
+            if is_latin1(self.login.collation):
+                session.name_charset(LATIN1)
             if database:
                 session.use(database.decode("utf-8", "replace"))
             try:
@@ -90,6 +93,7 @@ class _Client(Connection):
             served=self._port.served_store,
             kill=lambda number: self._port.kill(user, number),
             tls=self.stream.tls(),
+            shows_status=self._port.shows_status,
         )
 
     def _begin_dump(self, asked: DumpAsked) -> Dump:
@@ -130,7 +134,7 @@ class _Client(Connection):
     def serve(self, wake: Wake) -> None:
         talk = self.talk
         assert talk is not None
-        self.stream.wait_long(int(1_000 * SILENT_SECONDS))
+        self.stream.wait_long()
         self.stream.send_at_once()
         self.stream.connection.settimeout(0.0)
         try:
@@ -154,7 +158,8 @@ class _Client(Connection):
 
     def _received(self, talk: Conversation) -> bytes:
         """Wait for bytes of a command, and return them. Raises: PeerError."""
-        until = self._port.clock.monotonic() + (SILENT_SECONDS if talk.is_in_message else talk.idle_seconds)
+        name = "net_read_timeout" if talk.is_in_message else "wait_timeout"
+        until = self._port.clock.monotonic() + talk.seconds(name)
         while True:
             self._check()
             if data := self._read(talk):
@@ -174,11 +179,15 @@ class _Client(Connection):
         """Send all bytes; during a dump, take what the client says meanwhile. Raises: PeerError."""
         rest, clock, talk = memoryview(data), self._port.clock, self.talk
         assert talk is not None
-        until = clock.monotonic() + SILENT_SECONDS
+        untaken_s = talk.seconds("net_write_timeout")
+        if untaken_s != self._untaken_s:
+            self._untaken_s = untaken_s
+            self.stream.wait_untaken(int(1_000 * untaken_s))
+        until = clock.monotonic() + untaken_s
         while len(rest):
             self._check()
             if sent := self.stream.send_ready(rest[:SENT_AT_ONCE_BYTES]):
-                rest, until = rest[sent:], clock.monotonic() + SILENT_SECONDS
+                rest, until = rest[sent:], clock.monotonic() + untaken_s
             else:
                 self._wait(until, "took", reads=talk.dump is not None, writes=True)
                 self._hear(talk)
@@ -204,7 +213,10 @@ class _Client(Connection):
         except Refused as refused:  # replicas and tools read why
             self._send(talk.rest() + talk.refusal(refused))
             _log.warning(
-                "the dump of MySQL client %d at %s:%d ended: %s", self.number, *self.where[:2], refused.message
+                "the dump of MySQL client %d at %s:%d ended: %s",
+                self.number,
+                *self.where[:2],
+                printable(refused.message),
             )
         else:
             self._send(talk.rest() + talk.end_of_dump())
@@ -251,9 +263,11 @@ class MysqlPort(Admission):
         clock: Clock,
         served: Served,
         begin_dump: Callable[[DumpAsked, Callable[[float | None], None], Callable[[], None]], Dump],
+        shows_status: bool = False,
     ) -> None:
         """Bind the address; connections wait in the backlog until `start`. begin_dump: makes a `Dump`, from what is
-        asked and its `wait` and `woken`. Raises: PeerError if the address is taken, SchemaInvalid.
+        asked and its `wait` and `woken`. shows_status: see `Session`. Raises: PeerError if the address is taken,
+        SchemaInvalid.
         """
         needs_tls = not is_this_host(address[0])
         if needs_tls and tls is None:
@@ -270,6 +284,7 @@ class MysqlPort(Admission):
         self.clock = clock
         self.served_store = served
         self.begin_dump = begin_dump
+        self.shows_status = shows_status
         self._number = 0  # of the newest connection; used by the admission thread alone
         super().__init__(
             address,

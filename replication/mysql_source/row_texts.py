@@ -21,7 +21,7 @@ from tidemark.engine.types.base import Octets
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.types import FRACTION_DIGITS, outgoing
 from tidemark.replication.mysql_source import protocol_layout as p
-from tidemark.replication.mysql_source.packets import HEADER_BYTES, packets
+from tidemark.replication.mysql_source.packets import HEADER_BYTES, Refused, packets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -180,6 +180,27 @@ def texts_of(definition: TableDefinition, batch: pa.RecordBatch, columns: Sequen
     kinds = {column.name: column.type for column in definition.columns}
     found = {name: _TEXTS[type(kinds[name])](kinds[name], batch.column(name)) for name in dict.fromkeys(columns)}
     return [found[name].cast(pa.large_binary()) for name in columns]
+
+
+def beyond_ascii(what: str) -> Refused:
+    """Return the error for text that a session of latin1 would take for other characters."""
+    return Refused(
+        p.ER_NOT_SUPPORTED,
+        f"{what} has text beyond ASCII, which is UTF-8 here, but the character set of this session is latin1; SET NAMES"
+        " utf8mb4 first",
+    )
+
+
+def check_ascii(definition: TableDefinition, columns: Sequence[str], texts: Sequence[pa.Array]) -> None:
+    """Check that columns of text have characters of ASCII alone. Raises: Refused."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kinds = {column.name: column.type for column in definition.columns}
+    for name, array in zip(columns, texts, strict=True):
+        if kinds[name].is_text or isinstance(kinds[name], t.Enum):
+            if pc.all(pc.string_is_ascii(array.cast(pa.large_string()))).as_py() is False:
+                raise beyond_ascii(f"Column '{name}'")
 
 
 # --- packets --------------------------------------------------------------------------------------

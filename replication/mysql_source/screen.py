@@ -139,7 +139,8 @@ class Screen:
             raise fatal(
                 f"table {table.name} logs updates as writes or in part at {at.file}:{at.position}; turn"
                 " log_update_as_write, log_updated_only and log_update_as_minimal off (or give the table binlog_type"
-                " 7), copy its rows, and begin at a later position"
+                " 7), and log_bin_use_v1_row_events if the table has a conflict function, copy its rows, and begin at a"
+                " later position"
             )
         return False
 

@@ -18,8 +18,9 @@ from tidemark.engine.schema.names import is_system_table
 from tidemark.replication.binlog.index import read_index
 from tidemark.replication.injector.mark import FOLDER
 from tidemark.replication.mysql_source.gtids import Gtids, executed_of
-from tidemark.replication.mysql_source.row_texts import row_packets, texts_of
+from tidemark.replication.mysql_source.row_texts import check_ascii, row_packets, texts_of
 from tidemark.replication.mysql_source.snapshot import ServedSnapshot, ServedSnapshots
+from tidemark.replication.settings.system_tables import NDB_APPLY_STATUS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -102,10 +103,19 @@ class Served:
         return all(rules.rule_of(definition).is_whole for definition in self.definitions().values())
 
     # --- tables and rows --------------------------------------------------------------------------
-    def definitions(self, snapshot: ServedSnapshot | None = None) -> dict[str, TableDefinition]:
-        """Return the definitions of the tables by qualified name, in the order of names; no system tables."""
+    def definitions(
+        self, snapshot: ServedSnapshot | None = None, with_status: bool = False
+    ) -> dict[str, TableDefinition]:
+        """Return the definitions of the tables by qualified name, in the order of names; no system tables.
+        with_status: but that of the status rows.
+        """
         tables = self._store.tables.by_name if snapshot is None else snapshot.rows.by_name
-        return {name: table.definition for name, table in sorted(tables.items()) if not is_system_table(name)}
+        status = NDB_APPLY_STATUS if with_status else None
+        return {
+            name: table.definition
+            for name, table in sorted(tables.items())
+            if name == status or not is_system_table(name)
+        }
 
     def row_count(self, name: str) -> int:
         """Return the number of committed rows of a table, 0 without it."""
@@ -140,9 +150,11 @@ class StoredRows:
         self._snapshot = snapshot
         self._limit = limit
 
-    def packets(self, sequence: int) -> Iterator[tuple[bytes, int]]:
-        """Yield the packets of some rows, of about PIECE_BYTES or one row, and the sequence number after them."""
-        for texts in self._texts():
+    def packets(self, sequence: int, only_ascii: bool = False) -> Iterator[tuple[bytes, int]]:
+        """Yield the packets of some rows, of about PIECE_BYTES or one row, and the sequence number after them.
+        only_ascii: refuse other text.
+        """
+        for texts in self._texts(only_ascii):
             piece, sequence = row_packets(texts, sequence)
             yield piece, sequence
 
@@ -150,21 +162,24 @@ class StoredRows:
         for texts in self._texts():
             yield from zip(*(each.to_pylist() for each in texts), strict=True)
 
-    def _texts(self) -> Iterator[list[pa.Array]]:
+    def _texts(self, only_ascii: bool = False) -> Iterator[list[pa.Array]]:
         if self._snapshot is None:
             table = self._store.tables.named(self._name)
             table.check()
             with table.view_for(None) as view:
-                yield from self._read(view, table)
+                yield from self._read(view, table, only_ascii)
         else:
             self._snapshot.check()
-            yield from self._read(self._snapshot.rows, self._snapshot.rows.table_of(self._name))
+            yield from self._read(self._snapshot.rows, self._snapshot.rows.table_of(self._name), only_ascii)
 
-    def _read(self, view: View, table: Table) -> Iterator[list[pa.Array]]:
+    def _read(self, view: View, table: Table, only_ascii: bool) -> Iterator[list[pa.Array]]:
         columns = list(dict.fromkeys(self._columns))
         rows_max = max(1, PIECE_BYTES // WORD_BYTES // (ENTRY_WORDS + table.format.fixed_words))
         for batch in snapshot_reads.scan(view, table, columns, self._limit, table.numbers_of(None), rows_max=rows_max):
             if self._snapshot is not None:
                 self._snapshot.check()
             found = decode_entries(table.format, batch.entries, batch.offsets, batch.count, columns)
-            yield texts_of(table.definition, found, self._columns)
+            texts = texts_of(table.definition, found, self._columns)
+            if only_ascii:
+                check_ascii(table.definition, self._columns, texts)
+            yield texts

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -14,11 +15,13 @@ from tidemark.replication.mysql_source.packets import Refused, length_of
 from tidemark.replication.mysql_source.protocol_layout import (
     ER_NO_DATABASE,
     ER_OUT_OF_MEMORY,
+    ER_TRUNCATED,
     ER_UNKNOWN_DATABASE,
 )
 from tidemark.replication.mysql_source.row_texts import FieldType
 
 if TYPE_CHECKING:
+    from tidemark.engine.schema.definition import TableDefinition
     from tidemark.replication.binlog.position import Position
     from tidemark.replication.mysql_source.flavors import Flavor
     from tidemark.replication.mysql_source.gtid_sets import GtidSet
@@ -30,6 +33,7 @@ Value = str | bytes | int | float | Decimal | datetime | timedelta | None
 
 INFORMATION_SCHEMA: Final = "information_schema"
 VARIABLES_BYTES_MAX = 1 << 20
+_VARIABLE_BYTES = 100  # of a variable, beside its name and its value
 LOCK, TRANSACTION = "lock", "transaction"  # what holds a snapshot
 _FIXED_FIELDS_BYTES = 12  # of a column's packet, after its names
 
@@ -79,8 +83,9 @@ class Session:
     """One connection. One thread at a time may call it; `close` it after the last statement.
 
     variables: what SET has given; user variables by their names in small letters with an @ before them, session
-    variables by their names. kill: ends another connection of the same user, by its number; returns whether there was
-    one. tls: version and cipher, empty in clear.
+    variables by their names; `set`, `unset` and `restore` change it. kill: ends another connection of the same user,
+    by its number; returns whether there was one. tls: version and cipher, empty in clear. shows_status: whether it
+    sees the table of the status rows, as dumps then have them.
     """
 
     flavor: Flavor
@@ -94,12 +99,18 @@ class Session:
     snapshot: ServedSnapshot | None = None
     warnings: list[Warned] = field(default_factory=list)
     tls: tuple[str, str] = ("", "")
+    shows_status: bool = False
     holders: set[str] = field(default_factory=set)
+    _variables_bytes: int = field(default=0, init=False)
 
     # --- databases --------------------------------------------------------------------------------
+    def definitions(self) -> dict[str, TableDefinition]:
+        """Return the definitions of the tables by qualified name."""
+        return self.served.definitions(self.snapshot, self.shows_status)
+
     def databases(self) -> list[str]:
         """Return the names of the databases that have tables, and of the two that always exist."""
-        found = {name.partition(".")[0] for name in self.served.definitions(self.snapshot)}
+        found = {name.partition(".")[0] for name in self.definitions()}
         return sorted(found | {DEFAULT_DATABASE, INFORMATION_SCHEMA})
 
     def use(self, name: str) -> None:
@@ -150,10 +161,33 @@ class Session:
     # --- variables --------------------------------------------------------------------------------
     def set(self, name: str, value: Value) -> None:
         """Keep the value of a variable. Raises: Refused if all of them take too much memory."""
-        self.variables[name] = value
-        taken = sum(len(name) + size_of(each) for name, each in self.variables.items())
+        taken = self._variables_bytes + _kept_bytes(name, value)
+        if name in self.variables:
+            taken -= _kept_bytes(name, self.variables[name])
         if taken > VARIABLES_BYTES_MAX:
             raise Refused(ER_OUT_OF_MEMORY, f"The variables of a session take at most {VARIABLES_BYTES_MAX} bytes")
+        self.variables[name] = value
+        self._variables_bytes = taken
+
+    def unset(self, name: str) -> None:
+        """Forget the value of a variable."""
+        if name in self.variables:
+            self._variables_bytes -= _kept_bytes(name, self.variables.pop(name))
+
+    def restore(self, before: Mapping[str, Value]) -> None:
+        """Give all variables the values that they had."""
+        self.variables.clear()
+        self.variables.update(before)
+        self._variables_bytes = sum(_kept_bytes(name, each) for name, each in before.items())
+
+    def name_charset(self, charset: str) -> None:
+        """Set the character set of what the client sends and reads, as SET NAMES does. Raises: Refused."""
+        for name in ("character_set_client", "character_set_connection", "character_set_results"):
+            self.set(name, charset)
+
+    def warn(self, message: str) -> None:
+        """Note for SHOW WARNINGS that a value was taken as another one."""
+        self.warnings.append(Warned("Warning", ER_TRUNCATED[0], message))
 
     # --- time -------------------------------------------------------------------------------------
     def now(self) -> datetime:
@@ -164,6 +198,10 @@ class Session:
 def shown(names: Sequence[str], rows: Iterable[Sequence[Value]], types: Sequence[FieldType] = ()) -> Shown:
     """Return an answer of rows that are made as they are read; without `types`, all columns are text."""
     return Shown(names, types or [f.TEXT] * len(names), ([text_of(each) for each in row] for row in rows))
+
+
+def _kept_bytes(name: str, value: Value) -> int:
+    return sys.getsizeof(name) + sys.getsizeof(value) + _VARIABLE_BYTES
 
 
 def size_of(value: Value) -> int:

@@ -44,18 +44,24 @@ class MysqlUser:
         if not isinstance(self.name, str) or not 0 < len(self.name.encode()) <= NAME_BYTES_MAX or "\0" in self.name:
             raise SchemaInvalid(f"a user's name has 1 to {NAME_BYTES_MAX} bytes, got {self.name!r}")
         if not isinstance(self.secret, bytes) or not SECRET_BYTES_MIN <= len(self.secret) <= SECRET_BYTES_MAX:
+            given = f"{len(self.secret)} bytes" if isinstance(self.secret, bytes) else type(self.secret).__name__
             raise SchemaInvalid(
-                f"the secret of user {self.name} must be {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes; read it from a"
-                " file with tm.read_secret"
+                f"the secret of user {self.name} must be {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes, got {given};"
+                " read it from a file with tm.read_secret"
             )
 
 
 def by_name(users: Iterable[MysqlUser]) -> Mapping[bytes, MysqlUser]:
     """Return users by the bytes of their names. Raises: SchemaInvalid for none, or two of one name."""
+    if not isinstance(users, Iterable):
+        raise SchemaInvalid(f"users must be several tm.MysqlUser, got one {type(users).__name__}; give them in a list")
     found: dict[bytes, MysqlUser] = {}
-    for user in users:
-        if found.setdefault(user.name.encode(), user) is not user:
-            raise SchemaInvalid(f"user {user.name} is given twice")
+    for number, user in enumerate(users):
+        if not isinstance(user, MysqlUser):
+            raise SchemaInvalid(f"user {number} must be a tm.MysqlUser(name, secret), got {type(user).__name__}")
+        if user.name.encode() in found:
+            raise SchemaInvalid(f"user {user.name} is given twice; leave one out")
+        found[user.name.encode()] = user
     if not found:
         raise SchemaInvalid("a MySQL port needs a user; give users=[tm.MysqlUser(name, secret)]")
     return found

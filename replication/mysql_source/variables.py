@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from tidemark.replication.mysql_source.session import Session, Value
 
 STATEMENT_BYTES_MAX = 1 << 20
+SILENT_SECONDS = 60  # in the middle of a message, and while a client takes nothing
+SILENT_SECONDS_MAX = 3_600  # what a client may ask for: as long as a snapshot may be open
+_IDLE_SECONDS = 28_800
+_YEAR_SECONDS = 31_536_000
 COLLATION: Final = "utf8mb4_bin"
 _BOTH = ""
 _ISOLATION: Final = ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")
@@ -45,10 +49,15 @@ def wrong_value(name: str, value: Value) -> Refused:
     return Refused(p.ER_WRONG_VALUE, f"Variable '{name}' can't be set to the value of '{shown}'")
 
 
-def _any_number(name: str, value: Value) -> Value:
-    if not isinstance(value, int) or value < 0:
-        raise wrong_value(name, value)
-    return value
+def _seconds(most: int) -> Callable[[str, Value], Value]:
+    """Return what makes a number of seconds of what is given; as at a server, others become the least or the most."""
+
+    def taken(name: str, value: Value) -> Value:
+        if not isinstance(value, int) or value < 0:
+            raise wrong_value(name, value)
+        return min(max(int(value), 1), most)
+
+    return taken
 
 
 def _flag(name: str, value: Value) -> Value:
@@ -71,11 +80,14 @@ def _only_off(name: str, value: Value) -> Value:
 
 
 def _charset(name: str, value: Value) -> Value:
-    """Statements are read, and answers written, as UTF-8. A MariaDB that connects again names latin1, whatever it was
-    before: then all must be ASCII, which `Conversation` checks.
+    return None if value is None and name == "character_set_results" else charset_taken(name, value)
+
+
+def charset_taken(name: str, value: Value) -> str:
+    """Return the character set that a client may name. Statements are read, and answers written, as UTF-8. A MariaDB
+    that connects again names latin1, whatever it was before: then all must be ASCII, which `Conversation` checks.
+    Raises: Refused.
     """
-    if value is None and name == "character_set_results":
-        return None
     found = charset_named(str(value))
     if found not in (UTF8MB4, UTF8MB3, LATIN1, BINARY):
         raise wrong_value(name, value)
@@ -206,9 +218,9 @@ _TABLE: Final[dict[str, Variable]] = {
     "gtid_slave_pos": _of(MARIADB.name, _is("")),
     "gtid_strict_mode": _of(MARIADB.name, _is(True)),
     "init_connect": _is(""),
-    "interactive_timeout": _settable(28_800, _any_number),
+    "interactive_timeout": _settable(_IDLE_SECONDS, _seconds(_YEAR_SECONDS)),
     "license": _is("Apache-2.0"),
-    "lock_wait_timeout": _settable(31_536_000, _any_number),
+    "lock_wait_timeout": _settable(_YEAR_SECONDS, _seconds(_YEAR_SECONDS)),
     "log_bin": _is(True),
     "log_bin_compress": _of(MARIADB.name, _is(False)),
     "log_replica_updates": _of(MYSQL.name, Variable(_option("log_replica_updates"))),
@@ -216,8 +228,8 @@ _TABLE: Final[dict[str, Variable]] = {
     "lower_case_table_names": _is(0),
     "max_allowed_packet": _is(STATEMENT_BYTES_MAX),
     "max_binlog_size": Variable(_file_bytes),
-    "net_read_timeout": _settable(30, _any_number),
-    "net_write_timeout": _settable(60, _any_number),
+    "net_read_timeout": _settable(SILENT_SECONDS, _seconds(SILENT_SECONDS_MAX)),
+    "net_write_timeout": _settable(SILENT_SECONDS, _seconds(SILENT_SECONDS_MAX)),
     "performance_schema": _is(False),
     "query_cache_size": _of(MARIADB.name, _is(0)),
     "query_cache_type": _of(MARIADB.name, _is("OFF")),
@@ -240,7 +252,7 @@ _TABLE: Final[dict[str, Variable]] = {
     "unique_checks": _settable(True, _flag),
     "version": Variable(lambda session: session.flavor.version),
     "version_comment": Variable(lambda session: f"Tidemark {session.served.version}"),
-    "wait_timeout": _settable(28_800, _any_number),
+    "wait_timeout": _settable(_IDLE_SECONDS, _seconds(_YEAR_SECONDS)),
     "warning_count": Variable(lambda session: len(session.warnings)),
 }
 # Two names of one thing.
@@ -272,7 +284,10 @@ def set_variable(session: Session, name: str, value: Value) -> None:
     known, variable = _known(session, name)
     if variable.taken is None:
         raise Refused(p.ER_READ_ONLY_VARIABLE, f"Variable '{known}' is a read only variable")
-    session.set(known, variable.taken(known, value))
+    taken = variable.taken(known, value)
+    session.set(known, taken)
+    if isinstance(value, int) and taken != value:
+        session.warn(f"Truncated incorrect {known} value: '{value}'")
 
 
 def reset_variable(session: Session, name: str) -> None:
@@ -280,7 +295,7 @@ def reset_variable(session: Session, name: str) -> None:
     known, variable = _known(session, name)
     if variable.taken is None:
         raise Refused(p.ER_READ_ONLY_VARIABLE, f"Variable '{known}' is a read only variable")
-    session.variables.pop(known, None)
+    session.unset(known)
 
 
 def all_variables(session: Session, is_global: bool) -> Iterator[tuple[str, str]]:

@@ -74,11 +74,12 @@ def tokens(sql: str, session: Session = PLAIN) -> Iterator[Token]:
         raise Unsupported(f"a statement of {len(sql)} characters is longer than {STATEMENT_CHARACTERS_MAX}")
     at = 0
     has_backslashes = session.has_backslashes
-    for found in _PATTERNS[has_backslashes, session.has_ansi_quotes].finditer(sql):
+    match = _PATTERNS[has_backslashes, session.has_ansi_quotes].match
+    # Stop at the first text that is no token, and at a comment without an end: otherwise each later quote or `/*` would
+    # also be searched for its end through the rest of the statement.
+    while at < len(sql) and (found := match(sql, at)) is not None:
         kind = found.lastgroup
-        # Stop at the first comment without an end: otherwise each later `/*` would also be searched for its end through
-        # the rest of the statement.
-        if found.start() != at or kind == "unended":
+        if kind == "unended":
             break
         # A server executes the contents of a version comment, so they are read here, too.
         if kind == SIGN:

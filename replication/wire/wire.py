@@ -39,7 +39,7 @@ KEEP_ALIVE = (
     (socket.TCP_KEEPCNT, 3),
 )
 UNTAKEN_MS = 4_000
-_POLL_MS_MAX = (1 << 31) - 1
+_POLL_MS_MAX = (1 << 31) - 1  # what the system takes: 24 days
 
 
 TLS_VERSIONS = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
@@ -163,11 +163,6 @@ def check_secret_at(address: tuple[str, int], secret: bytes, tls: TlsContext | N
     check_secret(secret, is_exposed=tls is None and not is_this_host(address[0]))
 
 
-def _milliseconds(seconds: float | None) -> int | None:
-    """Return a wait as poll takes it, 24 days at most; a caller that waits longer asks again."""
-    return None if seconds is None else min(max(0, math.ceil(1_000 * seconds)), _POLL_MS_MAX)
-
-
 def readable(seconds: float | None, *descriptors: int) -> set[int]:
     """Return the descriptors that have bytes or are at their end; wait up to `seconds` for the first (None: no limit).
 
@@ -176,7 +171,12 @@ def readable(seconds: float | None, *descriptors: int) -> set[int]:
     poll = select.poll()
     for each in descriptors:
         poll.register(each, select.POLLIN)
-    return {descriptor for descriptor, _ in poll.poll(_milliseconds(seconds))}
+    return {descriptor for descriptor, _ in poll.poll(_poll_ms(seconds))}
+
+
+def _poll_ms(seconds: float | None) -> int | None:
+    """Return how long a poll waits: None for any time. A longer wait than the system takes ends early."""
+    return None if seconds is None else max(0, math.ceil(min(1_000 * seconds, _POLL_MS_MAX)))
 
 
 class Wake:
@@ -299,9 +299,14 @@ class Stream:
         untaken_ms: how long TCP waits for the acknowledgement of sent bytes before the link breaks.
         """
         self.connection.settimeout(None)
-        for option, value in (*KEEP_ALIVE, (socket.TCP_USER_TIMEOUT, untaken_ms)):
+        for option, value in KEEP_ALIVE:
             self._set(socket.IPPROTO_TCP, option, value)
+        self.wait_untaken(untaken_ms)
         self._set(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    def wait_untaken(self, untaken_ms: int) -> None:
+        """From now on, break the link when sent bytes were not acknowledged for so long."""
+        self._set(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, untaken_ms)
 
     def _set(self, level: int, option: int, value: int) -> None:
         try:
@@ -435,7 +440,7 @@ def wait_ready(wire: Stream, wake: Wake, seconds: float | None, reads: bool, wri
     poll = select.poll()
     poll.register(wire.connection, (select.POLLIN if reads else 0) | (select.POLLOUT if writes else 0))
     poll.register(wake.descriptor, select.POLLIN)
-    found = {each for each, _ in poll.poll(_milliseconds(seconds))}
+    found = {each for each, _ in poll.poll(_poll_ms(seconds))}
     if wake.descriptor in found:
         wake.clear()
     return bool(found)

@@ -18,9 +18,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import click
+
 import tidemark as tm
 from tests.elsewhere import elsewhere
 from tidemark import read_only as read_only_views
+from tidemark.cli.mysql_commands import mysql_users
 from tidemark.database import Database
 from tidemark.engine.access import batch_operations, statuses
 from tidemark.engine.base import errors, out_of_memory
@@ -52,6 +55,7 @@ from tidemark.replication.channel import reach
 from tidemark.replication.channel.source import SourceBinlog
 from tidemark.replication.ingest.client import peer_error
 from tidemark.replication.node_group import view_file
+from tidemark.replication.settings.options import check_of_node
 from tidemark.replication.wire import handshake
 from tidemark.replication.wire.handshake import CallerHandshake
 
@@ -561,6 +565,70 @@ def position_lost(_path: Path) -> object:
     raise SourceBinlog._lost(_stub(_server_id=1), "binlog.000001")
 
 
+# --- the MySQL port -----------------------------------------------------------------------------
+USERS = [tm.MysqlUser("repl", b"sixteen bytes or more")]
+SERVED: dict[str, Any] = {"server_id": 1, "log_bin": "binlog", "log_update_as_write": False, "log_updated_only": False}
+
+
+def _serve(path: Path, address: object = "127.0.0.1:0", users: Any = USERS, flavor: str = "mysql") -> object:
+    return tm.serve_mysql(_store(path, **SERVED), address, users, flavor)
+
+
+def _port_taken(path: Path) -> object:
+    db = _store(path, **SERVED)
+    return tm.serve_mysql(db, tm.serve_mysql(db, "127.0.0.1:0", USERS).address, USERS)
+
+
+def _closed(path: Path) -> object:
+    db = _store(path, **SERVED)
+    db.close()
+    return tm.serve_mysql(db, "127.0.0.1:0", USERS)
+
+
+def _waited(at: list[int] | None, **options: Any) -> Scene:
+    def scene(path: Path) -> object:
+        db = _store(path, **options)
+        return db.wait_received(db.sync(), 100, at)
+
+    return scene
+
+
+def _command_line(**given: Any) -> object:
+    missing = {"mysql": None, "mysql_user": (), "mysql_read": (), "mysql_status_rows": False}
+    return mysql_users({**missing, **given})
+
+
+MYSQL: dict[str, Scene] = {
+    "an address without a port": lambda path: _serve(path, "127.0.0.1"),
+    "a port that is taken": _port_taken,
+    "an address that other hosts reach, without TLS": lambda path: _serve(path, "0.0.0.0:3306"),
+    "no user": lambda path: _serve(path, users=[]),
+    "a user twice": lambda path: _serve(path, users=[*USERS, *USERS]),
+    "users that are none": lambda path: _serve(path, users=[("repl", b"sixteen bytes or more")]),
+    "one user that is not in a list": lambda path: _serve(path, users=USERS[0]),
+    "a user without a password": lambda path: tm.MysqlUser("repl", b""),
+    "a password that is text": lambda path: tm.MysqlUser("repl", "sixteen bytes or more"),  # type: ignore[arg-type]
+    "a user without a name": lambda path: tm.MysqlUser("", b"sixteen bytes or more"),
+    "a flavor that is none": lambda path: _serve(path, flavor="oracle"),
+    "a path in place of a store": lambda path: tm.serve_mysql("shop", "127.0.0.1:0", USERS),  # type: ignore[arg-type]
+    "a store that is closed": _closed,
+    "a store without a server id": lambda path: tm.serve_mysql(_store(path), "127.0.0.1:0", USERS),
+    "a store without a binlog": lambda path: tm.serve_mysql(_store(path, server_id=1), "127.0.0.1:0", USERS),
+    "a store that logs updates as writes": lambda path: tm.serve_mysql(
+        _store(path, server_id=1, log_bin="binlog"), "127.0.0.1:0", USERS
+    ),
+    "log_gtids at a node of a group": lambda path: check_of_node({"log_gtids": True}),
+    "mysql_purge_bytes that is no size": lambda path: _store(path, mysql_purge_bytes="much"),
+    "wait_received without a binlog": _waited(None),
+    "wait_received when no replica has come": _waited(None, **SERVED),
+    "wait_received at the store itself": _waited([1], **SERVED),
+    "wait_received at a replica that does not come": _waited([2], **SERVED),
+    "--mysql without a user": lambda path: _command_line(mysql="127.0.0.1:3306"),
+    "--mysql-user without a file": lambda path: _command_line(mysql="127.0.0.1:3306", mysql_user=("repl",)),
+    "--mysql-user without --mysql": lambda path: _command_line(mysql_user=("repl:repl.secret",)),
+}
+
+
 # --- the page -----------------------------------------------------------------------------------
 PAGE = Path(__file__).parents[2] / "docs" / "errors.md"
 BASES = (tm.Error, tm.Rejected, tm.Retryable, tm.StoreFailed, tm.Damaged, tm.Incompatible, tm.PeerError)
@@ -591,14 +659,29 @@ def classes() -> list[type[tm.Error]]:
 def render(kind: type[tm.Error], path: Path) -> str:
     """Raise an error of a class in a directory; return its message without what differs from run to run."""
     scene = globals()[re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()]
+    error = _raised(scene, path)
+    if type(error) is not kind:
+        raise error
+    return _shown(error, path)
+
+
+def _raised(scene: Scene, path: Path) -> tm.Error | click.UsageError:
     try:
         scene(path)
-    except tm.Error as error:
-        if type(error) is not kind:
-            raise
-        text = str(error).replace(str(path), "/data")
-        return re.sub(r"\b[0-9a-f]{16}\b", "00c0ffee00c0ffee", re.sub(r"pid \d+", "pid 4711", text))
+    except (tm.Error, click.UsageError) as error:
+        return error
     raise AssertionError(f"{scene.__name__} raised nothing")
+
+
+def _shown(error: Exception, path: Path) -> str:
+    text = str(error).replace(str(path), "/data")
+    text = re.sub(r"(127\.0\.0\.1(?::|', ))[1-9]\d{4}\b", r"\g<1>33060", text)
+    return re.sub(r"\b[0-9a-f]{16}\b", "00c0ffee00c0ffee", re.sub(r"pid \d+", "pid 4711", text))
+
+
+def _block(title: str, text: str) -> str:
+    lines = textwrap.wrap(text, 118, break_long_words=False, break_on_hyphens=False)
+    return "\n".join([f"\n**{title}**\n", "```text", *lines, "```", ""])
 
 
 def page(folder: Path) -> str:
@@ -614,8 +697,13 @@ def page(folder: Path) -> str:
             parts.append(f"\n## {title}: {FAMILIES[base]}\n")
         place = folder / str(number)
         place.mkdir()
-        lines = textwrap.wrap(render(kind, place), 118, break_long_words=False, break_on_hyphens=False)
-        parts.append("\n".join([f"\n**{kind.__name__}**\n", "```text", *lines, "```", ""]))
+        parts.append(_block(kind.__name__, render(kind, place)))
+    parts.append("\n## Mistakes at the MySQL port\n")
+    for number, (title, scene) in enumerate(MYSQL.items()):
+        place = folder / f"mysql-{number}"
+        place.mkdir()
+        error = _raised(scene, place)
+        parts.append(_block(title, f"{type(error).__name__}: {_shown(error, place)}"))
     return "".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""The one server of these tests, and an empty store for each."""
+"""The servers of these tests, and an empty store for each."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import tidemark as tm
-from tests.ingest.rig import OPTIONS, Source, running_source
+from tests.ingest.rig import OPTIONS, SOURCES, AnySource, Source, running_source
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +21,18 @@ def server() -> Iterator[Source]:
 def source(server: Source) -> Source:
     server.reset("d", "e")
     return server
+
+
+@pytest.fixture(scope="module", params=sorted(SOURCES))
+def server_name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def either_source(server_name: str) -> Iterator[AnySource]:
+    """A server of each kind."""
+    with SOURCES[server_name]() as running:
+        yield running
 
 
 @pytest.fixture

@@ -7,13 +7,12 @@ from __future__ import annotations
 import json
 import math
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import tidemark as tm
-from tests.ingest.rig import OPTIONS, SOURCES, AnySource, take_in
+from tests.ingest.rig import OPTIONS, AnySource, take_in
 from tests.ingest.test_schema import described
 from tests.shares import few
 from tidemark.replication.ingest.address import Filter
@@ -245,17 +244,6 @@ OWN_REFUSED = {
 }
 
 
-@pytest.fixture(scope="module", params=sorted(SOURCES))
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def source(name: str) -> Iterator[AnySource]:
-    with SOURCES[name]() as running:
-        yield running
-
-
 def values_of(text: str) -> str:
     """Return rows with ids for a list of values: those of a function have commas, too."""
     values, depth, start, quote = [], 0, 0, ""
@@ -311,13 +299,13 @@ def assert_alike(copied: tm.Database, streamed: tm.Database, labels: dict[str, s
     assert not wrong, [str(each)[:600] for each in wrong]
 
 
-def test_copy_and_stream_make_the_same_of_every_type(name: str, source: AnySource, tmp_path: Any) -> None:
+def test_copy_and_stream_make_the_same_of_every_type(server_name: str, either_source: AnySource, tmp_path: Any) -> None:
     """Story: the copy of MySQL's JSON made Text and the stream made JSON: the copy read a table as one of MariaDB. It
     stopped at a SET of 64 members and at a default of bytes, the stream at INT8, NCHAR, LONG VARCHAR and SERIAL.
     """
-    source.reset("d", "x")
+    either_source.reset("d", "x")
     labels, statements = {}, ["DROP DATABASE x; CREATE DATABASE x CHARSET utf8mb4;"]
-    for number, (kind, values) in enumerate({**SAME, **OWN[name], **TABLES}.items()):
+    for number, (kind, values) in enumerate({**SAME, **OWN[server_name], **TABLES}.items()):
         labels[f"x.t{number}"] = kind
         columns = kind if kind in TABLES else f"(id INT PRIMARY KEY, c {kind})"
         statements.append(f"CREATE TABLE x.t{number} {columns};")
@@ -327,32 +315,36 @@ def test_copy_and_stream_make_the_same_of_every_type(name: str, source: AnySourc
             statements.append(f"INSERT INTO x.t{number} (id, c) VALUES {values_of(values)};")
         if "DEFAULT" in kind:
             statements.append(f"INSERT INTO x.t{number} (id) VALUES (100);")
-    source.sql("\n".join(statements))
+    either_source.sql("\n".join(statements))
     with tm.open(tmp_path / "copied", **OPTIONS) as copied, tm.open(tmp_path / "streamed", **OPTIONS) as streamed:
         assert isinstance(copied, tm.Database) and isinstance(streamed, tm.Database)
-        take_in(copied, source)
-        take_in(streamed, source, start=START)
+        take_in(copied, either_source)
+        take_in(streamed, either_source, start=START)
         assert_alike(copied, streamed, labels)
-        source.sql(
+        either_source.sql(
             "".join(f"UPDATE {table} SET id = id + 1000; DELETE FROM {table} WHERE id = 1001;" for table in labels)
         )
-        source.sql("".join(f"INSERT INTO {table} (id) VALUES (7);" for table, kind in labels.items() if kind == "JSON"))
-        take_in(copied, source)
-        take_in(streamed, source, start=START)
+        either_source.sql(
+            "".join(f"INSERT INTO {table} (id) VALUES (7);" for table, kind in labels.items() if kind == "JSON")
+        )
+        take_in(copied, either_source)
+        take_in(streamed, either_source, start=START)
         assert_alike(copied, streamed, labels)
 
 
-def test_copy_and_stream_refuse_the_same_types(name: str, source: AnySource, tmp_path: Any) -> None:
-    source.reset("d", "x")
-    refused = {**REFUSED, **OWN_REFUSED[name]}
-    source.sql("".join(f"CREATE TABLE x.t{at} (id INT PRIMARY KEY, c {kind});" for at, kind in enumerate(refused)))
+def test_copy_and_stream_refuse_the_same_types(server_name: str, either_source: AnySource, tmp_path: Any) -> None:
+    either_source.reset("d", "x")
+    refused = {**REFUSED, **OWN_REFUSED[server_name]}
+    either_source.sql(
+        "".join(f"CREATE TABLE x.t{at} (id INT PRIMARY KEY, c {kind});" for at, kind in enumerate(refused))
+    )
     with tm.open(tmp_path / "s", **OPTIONS) as db:
         assert isinstance(db, tm.Database)
         # A source that has streamed is not copied any more.
         for start in ("copy", START):
             for at, (kind, word) in enumerate(refused.items()):
                 with pytest.raises(tm.Unsupported, match=word) as caught:
-                    take_in(db, source, start=start, tables=[f"x.t{at}"])
+                    take_in(db, either_source, start=start, tables=[f"x.t{at}"])
                 assert f"x.t{at}" in str(caught.value), kind
         assert not [table for table in db.tables() if table.startswith("x.")]
 
@@ -364,19 +356,19 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("what", sorted(BESIDE))
-def test_listing_beside_changes_shows_the_key_of_every_table(source: AnySource, what: str) -> None:
+def test_listing_beside_changes_shows_the_key_of_every_table(either_source: AnySource, what: str) -> None:
     """Story: a copy named tables "without primary key" that had one, for a server reads its list of tables and that of
     their keys one after the other.
     """
     import pymysql
 
-    source.reset("d")
-    source.sql("".join(f"CREATE TABLE d.t{number} (id INT PRIMARY KEY, v INT);" for number in range(30)))
-    source.sql("INSERT INTO d.t1 VALUES (1, 1);")
+    either_source.reset("d")
+    either_source.sql("".join(f"CREATE TABLE d.t{number} (id INT PRIMARY KEY, v INT);" for number in range(30)))
+    either_source.sql("INSERT INTO d.t1 VALUES (1, 1);")
     stop = threading.Event()
 
     def change() -> None:
-        connection = pymysql.connect(unix_socket=source.address.socket, user="root", autocommit=True)
+        connection = pymysql.connect(unix_socket=either_source.address.socket, user="root", autocommit=True)
         try:
             while not stop.is_set():
                 for statement in BESIDE[what]:
@@ -387,7 +379,7 @@ def test_listing_beside_changes_shows_the_key_of_every_table(source: AnySource, 
     thread = threading.Thread(target=change)
     thread.start()
     try:
-        with Client(source.address) as client:
+        with Client(either_source.address) as client:
             for _ in range(few(1, 60)):
                 try:
                     found = tables_of(client, Filter(("d.%",)))

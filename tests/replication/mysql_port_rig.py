@@ -69,6 +69,10 @@ class Client:
     def log_in(self) -> bytes:
         """Return the last message of the login."""
         self.send(packets(response(self._name, proof_of(self.plugin, self._secret, self.nonce), self.plugin), 1))
+        return self.expect_login()
+
+    def expect_login(self) -> bytes:
+        """Return the last message of a login whose answer was sent."""
         self._reader.sequence = 2
         answer = self.message()
         return self.message() if answer == bytes((p.AUTH_MORE, p.FAST_AUTH_DONE)) else answer

@@ -331,6 +331,48 @@ def test_what_is_not_there_is_an_error(site: Database) -> None:
     assert answer(session, b"KILL 8") == Done() and rows(session, "SHOW WARNINGS") == []
 
 
+@BOTH
+def test_table_of_status_rows_is_told_of_where_dumps_have_them(site: Database, flavor: Flavor) -> None:
+    """Story: with status rows a tool asked for the table of the events that it had got, and heard 1049."""
+    session = session_of(site, flavor, shows_status=True)
+    assert ("mysql",) in rows(session, "SHOW DATABASES") and ("mysql",) not in rows(session_of(site), "SHOW DATABASES")
+    assert rows(session, "SHOW TABLES FROM mysql") == [("ndb_apply_status",)]
+    ((_, text),) = rows(session, "SHOW CREATE TABLE mysql.ndb_apply_status")
+    assert text is not None and "`log_name` VARCHAR(255) CHARACTER SET latin1 COLLATE latin1_bin NOT NULL" in text
+    found = rows(
+        session,
+        "SELECT column_name, data_type, character_set_name, column_key FROM information_schema.columns"
+        " WHERE table_schema='mysql' ORDER BY ordinal_position",
+    )
+    assert found == [
+        ("server_id", "int", None, "PRI"),
+        ("epoch", "bigint", None, ""),
+        ("log_name", "varchar", "latin1", ""),
+        ("start_pos", "bigint", None, ""),
+        ("end_pos", "bigint", None, ""),
+    ]
+    assert rows(session, "SELECT * FROM mysql.ndb_apply_status") == []
+    assert refused(session, "SELECT * FROM mysql.ndb_binlog_index").code[0] == 1146
+
+
+@BOTH
+def test_times_to_wait_are_those_that_are_waited(site: Database, flavor: Flavor) -> None:
+    """Story: `net_write_timeout` could be set, and 60 s counted all the same; wait_timeout=0 was 28,800 s."""
+    session = session_of(site, flavor)
+    for name, given, taken in (
+        ("net_write_timeout", 600, 600),
+        ("net_write_timeout", 7_200, 3_600),
+        ("net_read_timeout", 0, 1),
+        ("wait_timeout", 9_999_999, 9_999_999),
+        ("wait_timeout", 10**30, 31_536_000),
+    ):
+        answer(session, f"SET {name}={given}".encode())
+        warned = [("Warning", "1292", f"Truncated incorrect {name} value: '{given}'")] if given != taken else []
+        assert rows(session, "SHOW WARNINGS") == warned and one(session, f"SELECT @@{name}") == str(taken)
+    assert refused(session, "SET wait_timeout='long'").code[0] == 1231
+    assert rows(session, "SHOW VARIABLES LIKE 'net\\_%'") == [("net_read_timeout", "1"), ("net_write_timeout", "3600")]
+
+
 def test_rows_are_those_of_the_table(site: Database) -> None:
     session = session_of(site, database="d")
     assert sorted(rows(session, "SELECT * FROM t")) == [("1", "one"), ("2", None)]
@@ -373,7 +415,7 @@ def test_packets_of_rows_are_those_of_their_texts() -> None:
     for number, size in enumerate(sizes):
         table.insert((number, "x" * size))
     table.insert((-1, None))
-    found = answer(session_of(db), b"SELECT a, id, a FROM d.t").rows
+    found = answer(session_of(db), b"SELECT a, id, id FROM d.t").rows
     texts, sequence, sent = list(found), 250, bytearray()
     for piece, following in found.packets(sequence):
         sent += piece

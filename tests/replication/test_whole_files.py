@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import tidemark as tm
@@ -12,12 +13,16 @@ from tests.replication.mysql_dump_rig import dump_of, messages_of
 from tests.replication.site import WHOLE, epochs_in, open_site
 from tests.shares import share
 from tidemark.engine import types as t
+from tidemark.engine.applied.noted_rows import refresh_rows, tag
 from tidemark.engine.base.errors import Rejected
 from tidemark.engine.schema.column import Column
 from tidemark.recovery.crash_harness.crash_states import choices, crash_points, image_of
 from tidemark.recovery.crash_harness.disks.memory import MemoryFiles
 from tidemark.recovery.crash_harness.disks.trace import TraceFiles
+from tidemark.replication.binlog import events as e
+from tidemark.replication.binlog.position import Position
 from tidemark.replication.mysql_source.packets import Refused
+from tidemark.replication.settings.any_value import REFRESH
 
 COLUMNS = [Column("id", t.Int64), Column("v", t.Int64)]
 
@@ -162,6 +167,28 @@ def test_table_that_gets_such_a_type_later_ends_the_dump_that_follows(opened: An
     with pytest.raises(Rejected, match="table d.later"):
         db.binlog.check_whole()
     assert marks_in(db) == []
+
+
+def test_row_that_is_only_sent_again_is_never_shown_as_an_insert(opened: Any) -> None:
+    """Story: row events of version 1 have no flags. A row that a conflict made the primary send again was an insert to
+    peers of MySQL, which stopped with 1062.
+    """
+    for is_old in (False, True):
+        db = opened(**WHOLE, log_bin_use_v1_row_events=is_old)
+        table_in(db)
+        update(db)
+        assert len(messages_of(db)) > 5 and marks_in(db) == ["binlog.000001.whole"]
+        with db.transaction() as txn:
+            tag(txn, REFRESH, 0)
+            refresh_rows(txn, db.parts.store.tables.named("d.t"), pa.record_batch({"id": pa.array([0], pa.int64())}))
+        db.sync()
+        if is_old:
+            text = refused(db)
+            assert "table d.t" in text and "log_bin_use_v1_row_events" in text and marks_in(db) == []
+            continue
+        assert marks_in(db) == ["binlog.000001.whole"]
+        shown = [e.parse(each, Position("served", 0))[1] for each in messages_of(db)]
+        assert [each.kind for each in shown if isinstance(each, e.Rows)] == [e.WRITE, e.UPDATE]
 
 
 def test_rows_that_are_not_whole_are_never_served_after_a_power_loss_at_any_write(opened: Any) -> None:

@@ -218,6 +218,11 @@ TURNS: tuple[Turn, ...] = (
         ("connected", "peers_let_in", "commits_beside"),
     ),
     Turn(
+        "hostile clients of the MySQL port",
+        lambda seed: ("-m", "tests.replication.mysql_hostile", FOLDER, "--seconds", "60", "--seed", str(seed)),
+        ("connections", "logged_in", "commits"),
+    ),
+    Turn(
         "random scenarios",
         lambda seed: ("-m", "tests.conformance.random_scenarios", "--seed", str(seed * 200), "--count", "200"),
         ("scenarios", "equal"),

@@ -51,7 +51,7 @@ class MysqlServing(Closable):
                 reader = endpoint.source_binlog(is_limited=True)
                 return Dump(served, reader, asked, served_as, self.dumps, status_rows, wait, woken)
 
-            self._port = MysqlPort(address, users, served_as, tls, endpoint.clock, served, begin_dump)
+            self._port = MysqlPort(address, users, served_as, tls, endpoint.clock, served, begin_dump, status_rows)
             self.flavor = flavor
             self.address = self._port.address
             self.name = f"{self.address[0]}:{self.address[1]}"

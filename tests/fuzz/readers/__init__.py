@@ -6,7 +6,7 @@ from importlib import import_module
 
 from tests.fuzz.harness import Reader
 
-ROOMS = ("wire", "binlog", "sql", "stored", "stores")
+ROOMS = ("wire", "binlog", "sql", "stored", "stores", "mysql")
 # Readers with planted defects, for the harness's own test; no run of all readers has them.
 PLANTED = "planted"
 
