@@ -189,6 +189,7 @@ CLIENTS = [
             "SHOW FULL TABLES IN `d` where Table_Type = 'BASE TABLE'",
             "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
             "SET SESSION lock_wait_timeout=10",
+            ("SET SESSION innodb_lock_wait_timeout=10", 1193),  # it warns, and goes on
             "FLUSH TABLES WITH READ LOCK",
             "START TRANSACTION WITH CONSISTENT SNAPSHOT",
             "SHOW MASTER STATUS",
