@@ -106,6 +106,7 @@ class Load:
         self._keys: dict[str, list[Any]] = {name: [] for name in db.tables()}
         self._next = 0
         self.commits = 0
+        self.seconds = 0.0  # of the thread
         self._stop = threading.Event()
         self._error: BaseException | None = None
         self._thread: threading.Thread | None = None
@@ -142,6 +143,7 @@ class Load:
         try:
             while not self._stop.wait(max(0.0, begun_s + self.commits / rate - monotonic())):
                 self.commit()
+                self.seconds = monotonic() - begun_s
         except BaseException as error:
             self._error = error
             raise
@@ -261,10 +263,11 @@ def follow(
         finally:
             load.end()
         count = state.check()
+        assert db.status()["snapshots"]["open"] == 0
         by = "GTID" if has_gtids else "position"
         say(
-            f"by {by}: {load.commits} commits, {kills} kills, {state.snapshots} snapshots, {state.streamed} events"
-            f" of the stream, {state.repeated} of them told again; {count} rows equal"
+            f"by {by}: {load.commits} commits in {load.seconds:.0f} s, {kills} kills, {state.snapshots} snapshots,"
+            f" {state.streamed} events of the stream, {state.repeated} more told again; {count} rows equal"
         )
         return asked
 

@@ -501,9 +501,9 @@ def other(session: Session, **given: Any) -> Session:
 
 
 def test_connections_of_a_user_read_the_moment_of_its_lock() -> None:
-    """Story: Debezium with `snapshot.max.threads=2` reads tables with two connections. Each sees one state, by
-    autocommit=0 and REPEATABLE READ, and all see the same one, because of the lock of the first. Reads of the second
-    were each of the present moment, so rows came in the snapshot and again as inserts of the stream.
+    """Story: SET autocommit=0 and REPEATABLE READ were said to be done, and each read was of another moment. A program
+    that reads tables with two connections has one state by them, and by the lock that the first one holds while the
+    second begins. At the port it got rows in its copy and again as inserts of the binlog.
     """
     db = open_site(**WHOLE)
     table = db.create_table("d.t", COLUMNS, "id")
