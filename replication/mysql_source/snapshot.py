@@ -91,9 +91,9 @@ class ServedSnapshots:
                 raise Refused(ER_LIMIT, f"{SNAPSHOTS_MAX} snapshots are open; end one of them with COMMIT")
             for each in self._open:
                 if each is not None and each.is_locked and each.user == user:
-                    made = each.shared()
-                    self._open.append(made)
-                    return made
+                    again = each.shared()
+                    self._open.append(again)
+                    return again
             self._open.append(None)
         made = None
         try:
