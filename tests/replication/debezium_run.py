@@ -233,7 +233,7 @@ def follow(
     rate: float = RATE,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[tuple[str, int]]:
-    """Make a store in a folder, let Debezium follow it under load, killed so many times; return what it has asked.
+    """Make a store in a folder, let Debezium follow it under load, killed this many times; return what it has asked.
     Raises: Broken.
     """
     need_debezium()

@@ -193,7 +193,7 @@ CLIENTS = [
             "SELECT @@session.transaction_isolation",
             "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ",
             "SET SESSION lock_wait_timeout=10",
-            ("SET SESSION innodb_lock_wait_timeout=10", 1193),  # it warns, and goes on
+            ("SET SESSION innodb_lock_wait_timeout=10", 1193),  # it warns, and continues
             "FLUSH TABLES WITH READ LOCK",
             "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ",
             "START TRANSACTION WITH CONSISTENT SNAPSHOT",

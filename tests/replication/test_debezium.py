@@ -100,7 +100,7 @@ WRONG = {
     "a delete twice": ([[*READ, event("d", 200, 1), event("d", 300, 1)]], "no row"),
     "an event from before the snapshot": ([[*READ, event("c", 90, after=3)]], "before the place of the snapshot"),
     "rows of two snapshots": ([[*READ, event("r", 101, after=3)]], "told None"),
-    "a snapshot that goes on in another life": ([READ[:1], READ[1:]], r"row \(1,\) is \(1, 'x'\), told None"),
+    "a snapshot that continues in another life": ([READ[:1], READ[1:]], r"row \(1,\) is \(1, 'x'\), told None"),
     "a snapshot after the stream": ([[*READ, event("c", 200, after=3), event("r", 100, after=4)]], "comes after"),
     "an order that is not that of the file": (
         [[*READ, event("c", 300, after=3), event("c", 200, after=4)]],
