@@ -181,6 +181,7 @@ def _select_from(reader: StatementReader) -> Shown:
             p.ER_SELECT_DENIED,
             f"SELECT command denied to user '{session.user.name}'@'{session.host}' for table '{names[-1]}'",
         )
+    session.hold_for_read()
     definition = catalog.table_named(session, names)
     known = {column.name: column for column in definition.columns}
     folded = {name.lower(): name for name in known}
@@ -264,6 +265,8 @@ def _set(reader: StatementReader) -> Done:
     except BaseException:  # all of its assignments or none
         session.restore(before)
         raise
+    if not before.get("autocommit", True) and session.variables.get("autocommit", True):
+        session.release(TRANSACTION)  # it commits one that is open
     return Done()
 
 

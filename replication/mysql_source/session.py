@@ -35,6 +35,7 @@ INFORMATION_SCHEMA: Final = "information_schema"
 VARIABLES_BYTES_MAX = 1 << 20
 _VARIABLE_BYTES = 100  # of a variable, beside its name and its value
 LOCK, TRANSACTION = "lock", "transaction"  # what holds a snapshot
+_REPEATABLE: Final = ("REPEATABLE-READ", "SERIALIZABLE")
 _FIXED_FIELDS_BYTES = 12  # of a column's packet, after its names
 
 
@@ -134,12 +135,22 @@ class Session:
     def hold(self, holder: str) -> None:
         """Take a snapshot for a lock or a transaction, unless there is one. Raises: Refused, Error."""
         if self.snapshot is None:
-            self.snapshot = self.served.snapshots.begin()
+            self.snapshot = self.served.snapshots.begin(self.user.name)
         self.holders.add(holder)
+        self.snapshot.is_locked = LOCK in self.holders
+
+    def hold_for_read(self) -> None:
+        """Begin a transaction if a read of rows does so here: without autocommit, and where all reads of a transaction
+        must see one state. Raises: as `hold`.
+        """
+        if not self.variables.get("autocommit", True) and self.variables.get("transaction_isolation") in _REPEATABLE:
+            self.hold(TRANSACTION)
 
     def release(self, *holders: str) -> None:
         """End a lock or a transaction; the snapshot ends with the last of them."""
         self.holders.difference_update(holders)
+        if self.snapshot is not None:
+            self.snapshot.is_locked = LOCK in self.holders
         if not self.holders and self.snapshot is not None:
             self.snapshot.close()
             self.snapshot = None

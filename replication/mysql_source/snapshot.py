@@ -1,7 +1,9 @@
 """A snapshot of a store and its place in the binlog, as one thing: what FLUSH TABLES WITH READ LOCK is for at a server.
 
-Invariant: (V1) A snapshot shows the rows as at the end of an epoch, and its place is the end of this epoch in the
-synced binlog. A reader that takes the rows, and follows from the place, gets every change once.
+Invariants: (V1) A snapshot shows the rows as at the end of an epoch, and its place is the end of this epoch in the
+synced binlog. A reader that takes the rows, and follows from the place, gets every change once. (V2) While a connection
+holds the lock, other connections of its user get snapshots of its moment, as at a server, where nothing changes then: a
+reader with several connections takes one state with all of them.
 """
 
 from __future__ import annotations
@@ -28,18 +30,27 @@ SECONDS_MAX = 3_600
 
 
 class ServedSnapshot:
-    """One snapshot for a client. `rows` is the store's snapshot, whose tables are `rows.by_name`."""
+    """One snapshot for a client. `rows` is the store's snapshot, whose tables are `rows.by_name`.
 
-    def __init__(self, owner: ServedSnapshots, rows: Snapshot, served: SyncedEnd, begun_s: float) -> None:
+    is_locked: whether the client holds the lock; other snapshots of its user then share the rows.
+    """
+
+    def __init__(self, owner: ServedSnapshots, user: str, rows: Snapshot, served: SyncedEnd, begun_s: float) -> None:
         self._owner = owner
+        self.user = user
         self.rows = rows
         self._served = served
         self.begun_s = begun_s
+        self.is_locked = False
 
     @property
     def place(self) -> Position:
         """The end of its epoch: what the position of SHOW MASTER STATUS is while the snapshot is open."""
         return self._served.end
+
+    def shared(self) -> ServedSnapshot:
+        """Return another snapshot of the same rows and the same time."""
+        return ServedSnapshot(self._owner, self.user, self.rows, self._served, self.begun_s)
 
     @property
     def executed(self) -> GtidSet | None:
@@ -68,19 +79,26 @@ class ServedSnapshots:
         self._mutex = threading.Lock()
         self._open: list[ServedSnapshot | None] = []  # None: one that begins
 
-    def begin(self) -> ServedSnapshot:
-        """Take a snapshot of the end of the open epoch, which ends with this call. Durable on return: the epoch, here
-        and in the binlog. Raises: Refused if too many are open, LimitExceeded, StorageFull, PositionLost, StoreFailed.
+    def begin(self, user: str = "") -> ServedSnapshot:
+        """Take a snapshot of the end of the open epoch, which ends with this call; while the user holds the lock, one
+        of the lock's moment. Durable on return: the epoch, here and in the binlog.
+
+        Raises: Refused if too many are open, LimitExceeded, StorageFull, PositionLost, StoreFailed.
         """
         self.close_expired()
         with self._mutex:
             if len(self._open) >= SNAPSHOTS_MAX:
                 raise Refused(ER_LIMIT, f"{SNAPSHOTS_MAX} snapshots are open; end one of them with COMMIT")
+            for each in self._open:
+                if each is not None and each.is_locked and each.user == user:
+                    again = each.shared()
+                    self._open.append(again)
+                    return again
             self._open.append(None)
         made = None
         try:
             rows, served = self._taken()
-            made = ServedSnapshot(self, rows, served, self._store.clock.monotonic())
+            made = ServedSnapshot(self, user, rows, served, self._store.clock.monotonic())
         finally:
             with self._mutex:
                 self._open.remove(None)
@@ -119,11 +137,13 @@ class ServedSnapshots:
             each.close()
 
     def forget(self, snapshot: ServedSnapshot) -> None:
-        """Close a snapshot. A second call does nothing."""
+        """Close a snapshot; the last one that shares the rows releases them. A second call does nothing."""
         with self._mutex:
             if snapshot in self._open:
                 self._open.remove(snapshot)
-        snapshot.rows.close()
+            is_shared = any(each is not None and each.rows is snapshot.rows for each in self._open)
+        if not is_shared:
+            snapshot.rows.close()
 
     def close(self) -> None:
         """Close all snapshots."""

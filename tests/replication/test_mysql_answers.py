@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -532,6 +533,64 @@ def test_snapshot_and_its_position_are_one_thing() -> None:
     later.close()
     later.close()
     assert db.status()["snapshots"]["open"] == 0
+    db.close()
+
+
+def other(session: Session, **given: Any) -> Session:
+    """Return another connection to the same port."""
+    own = {"variables": {}, "snapshot": None, "warnings": [], "holders": set(), "connection_id": 8}
+    return replace(session, **{**own, **given})
+
+
+def test_connections_of_a_user_read_the_moment_of_its_lock() -> None:
+    """Story: SET autocommit=0 and REPEATABLE READ were said to be done, and each read was of another moment. A program
+    that reads tables with two connections has one state by them, and by the lock that the first one holds while the
+    second begins. At the port it got rows in its copy and again as inserts of the binlog.
+    """
+    db = open_site(**WHOLE)
+    table = db.create_table("d.t", COLUMNS, "id")
+    table.insert((1, "one"))
+    first = session_of(db, database="d")
+    second, third = other(first), other(first, user=MysqlUser("another", SECRET, True))
+    for statement in ("SET autocommit=0", "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ"):
+        assert {answer(each, statement.encode()) for each in (first, second, third)} == {Done()}
+    answer(first, b"FLUSH TABLES WITH READ LOCK")
+    answer(first, b"START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    place = rows(first, "SHOW MASTER STATUS")
+    table.insert((2, "two"))
+    db.sync()
+    assert rows(second, "SHOW MASTER STATUS") != place  # no transaction has begun
+    assert rows(second, "SELECT id FROM t LIMIT 1") == [("1",)]
+    answer(first, b"UNLOCK TABLES")
+    table.insert((3, "three"))
+    assert len(rows(third, "SELECT id FROM t")) == 3
+    for each in (first, second):
+        assert rows(each, "SELECT id FROM t") == [("1",)] and rows(each, "SHOW MASTER STATUS") == place
+    answer(first, b"COMMIT")
+    assert rows(second, "SELECT id FROM t") == [("1",)]
+    assert len(rows(first, "SELECT id FROM t")) == 3
+    for end in (b"ROLLBACK", b"SET autocommit=1"):
+        answer(second, end)
+        assert second.snapshot is None
+        assert len(rows(second, "SELECT id FROM t")) == 3
+    assert second.snapshot is None and first.snapshot is not None
+    for each in (first, second, third):
+        each.close()
+    assert db.status()["snapshots"]["open"] == 0
+    db.close()
+
+
+@pytest.mark.parametrize("variables", [("autocommit=1", "REPEATABLE READ"), ("autocommit=0", "READ COMMITTED")])
+def test_reads_without_a_transaction_are_of_the_present_moment(variables: tuple[str, str]) -> None:
+    db = open_site(**WHOLE)
+    table = db.create_table("d.t", COLUMNS, "id")
+    session = session_of(db, database="d")
+    answer(session, f"SET {variables[0]}".encode())
+    answer(session, f"SET SESSION TRANSACTION ISOLATION LEVEL {variables[1]}".encode())
+    for number in (1, 2):
+        table.insert((number, "one"))
+        assert len(rows(session, "SELECT id FROM t")) == number
+    assert session.snapshot is None
     db.close()
 
 

@@ -38,42 +38,44 @@ class MySqlByGtid(MySqlServer):
     options = ("--gtid-mode=ON", "--enforce-gtid-consistency=ON", "--relay-log=relay")
 
 
-def made(path: Path) -> None:
-    with tm.open(path, **NUMBERED) as db:
+def made(path: Path, options: dict[str, Any] = NUMBERED) -> None:
+    with tm.open(path, **options) as db:
         db.create_table("shop.item", ITEM, "id")
         change(db, 0)
 
 
-def _copied(path: Path) -> Path:
+def _copied(path: Path, options: dict[str, Any]) -> Path:
     shutil.copytree(path, path.parent / "copy")
     return path.parent / "copy"
 
 
-def _older(path: Path) -> Path:
+def _older(path: Path, options: dict[str, Any]) -> Path:
     shutil.rmtree(path)
     shutil.copytree(path.parent / "kept", path)
     return path
 
 
-def _restored(path: Path) -> Path:
-    with tm.open(path, **NUMBERED) as db:
+def _restored(path: Path, options: dict[str, Any]) -> Path:
+    with tm.open(path, **options) as db:
         db.backup(path.parent / "backups")
     tm.restore(path.parent / "backups", path.parent / "restored")
     return path.parent / "restored"
 
 
-def _begun_anew(path: Path) -> Path:
+def _begun_anew(path: Path, options: dict[str, Any]) -> Path:
     shutil.rmtree(path / "binlog")
     return path
 
 
-def _without_numbers(path: Path) -> Path:
-    with tm.open(path, **{**NUMBERED, "log_gtids": False}) as db:
+def _without_numbers(path: Path, options: dict[str, Any]) -> Path:
+    with tm.open(path, **{**options, "log_gtids": False}) as db:
         db["shop.item"].insert({"id": 99_999, "v": "without a number"})
     return path
 
 
-BREAKS: list[Callable[[Path], Path]] = [_copied, _older, _restored, _begun_anew, _without_numbers]
+# Each takes the folder of a store, which has a copy of its start beside it, and its options; it returns the folder of
+# another future.
+BREAKS: list[Callable[[Path, dict[str, Any]], Path]] = [_copied, _older, _restored, _begun_anew, _without_numbers]
 
 
 @pytest.mark.parametrize("kind", [MariaDbByGtid, MySqlByGtid])
@@ -97,7 +99,7 @@ def test_replica_of_a_history_that_is_over_stops_with_1236(kind: Any, tmp_path: 
                 wait_equal(server, db)
                 server.sql(f"STOP {word}")
             rows = server.sql("SELECT * FROM shop.item ORDER BY 1")
-            with tm.open(ends(path), **NUMBERED) as db:
+            with tm.open(ends(path, NUMBERED), **NUMBERED) as db:
                 for first in (3_000, 4_000, 5_000):  # more transactions than the replica has
                     change(db, first)
                 with tm.serve_mysql(db, address, USERS, flavor=flavor.name):
