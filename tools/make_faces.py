@@ -47,13 +47,15 @@ LINES: dict[tuple[str, str, str], dict[tuple[Kind, ...], str]] = {
     ("tidemark/remote/database.py", "RemoteDatabase", "remote store"): {
         (Kind.SCHEMA, Kind.NAMES, Kind.PRIMARY, Kind.NODE): "forwarded(Database.{}{unsent})"
     },
-    ("tidemark/aio.py", "_Reads", "awaited snapshot table"): {(Kind.LOOKUP, Kind.QUERY): "Awaited(TableReads.{})"},
-    ("tidemark/aio.py", "Table", "awaited table"): {(*CHANGES, Kind.PARTS): "Awaited(TableHandle.{})"},
+    ("tidemark/aio.py", "_Table", "awaited table"): {(Kind.QUERY,): "Awaited(TableReads.{})"},
+    ("tidemark/aio.py", "_Changes", "awaited table"): {CHANGES: "Awaited(TableHandle.{})"},
+    ("tidemark/aio.py", "_Reads", "awaited table"): {(Kind.LOOKUP,): "Awaited(TableReads.{})"},
+    ("tidemark/aio.py", "_Writes", "awaited table"): {CHANGES: "Awaited(TableHandle.{})"},
+    ("tidemark/aio.py", "Table", "awaited table"): {(Kind.PARTS,): "Awaited(TableHandle.{})"},
     ("tidemark/aio.py", "TransactionTable", "awaited transaction table"): {
-        (*CHANGES, Kind.LOOKUP): "Awaited(SyncTransactionTable.{})"
+        (Kind.LOOKUP,): "Awaited(SyncTransactionTable.{})"
     },
-    ("tidemark/aio.py", "_TypedReads", "awaited typed table"): {(Kind.QUERY,): "Awaited(SyncTypedReads.{})"},
-    ("tidemark/aio.py", "TypedTable", "awaited typed table"): {(*CHANGES, Kind.PARTS): "Awaited(SyncTypedTable.{})"},
+    ("tidemark/aio.py", "TypedTable", "awaited typed table"): {(Kind.PARTS,): "Awaited(TableHandle.{})"},
     ("tidemark/aio.py", "Transaction", "awaited transaction"): {
         (*CHANGES, Kind.LOOKUP, Kind.QUERY, Kind.END): "Awaited(SyncTransaction.{})"
     },
@@ -70,7 +72,8 @@ LINES: dict[tuple[str, str, str], dict[tuple[Kind, ...], str]] = {
 
 # Calls that a base of a class defines.
 _OF_ROWS = {"insert", "write", "upsert", "insert_many", "write_many", "upsert_many"}
-INHERITED = {"TypedTable": _OF_ROWS, "TypedTransactionTable": _OF_ROWS}
+_OF_KEYS = {"update", "delete", "update_many", "delete_many", "update_where", "delete_where"}
+INHERITED = {"TypedTable": _OF_ROWS, "TypedTransactionTable": _OF_ROWS, "_Changes": _OF_ROWS, "_Writes": _OF_KEYS}
 
 
 def own_names(body: list[ast.stmt], begin: int, end: int) -> set[str]:
