@@ -166,7 +166,6 @@ class Scan(_Calls):
     to_pandas = Awaited(SyncScan.to_pandas)
     to_polars = Awaited(SyncScan.to_polars)
     to_numpy = Awaited(SyncScan.to_numpy)
-    # end of calls
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self._pieces(iter, PIECE_ROWS)
@@ -203,7 +202,6 @@ class _Table(_Calls, Generic[T]):
     to_pandas = Awaited(TableReads.to_pandas)
     to_polars = Awaited(TableReads.to_polars)
     to_numpy = Awaited(TableReads.to_numpy)
-    # end of calls
 
     async def __getitem__(self, key: Any) -> T:
         """Return the row with this key: `await table[key]`. Raises: RowNotFound."""
@@ -220,7 +218,7 @@ class _Table(_Calls, Generic[T]):
 
 
 class _Changes(_Table[T]):
-    """The changing calls in which no row is given."""
+    """The changing calls in which no row is given, and those that describe a table."""
 
     # calls: python -m tools.make_faces
     update = Awaited(TableHandle.update)
@@ -229,7 +227,8 @@ class _Changes(_Table[T]):
     delete_many = Awaited(TableHandle.delete_many)
     update_where = Awaited(TableHandle.update_where)
     delete_where = Awaited(TableHandle.delete_where)
-    # end of calls
+    indexes = Awaited(TableHandle.indexes)
+    partitions = Awaited(TableHandle.partitions)
 
 
 class _Reads(_Table["Row"]):
@@ -238,7 +237,6 @@ class _Reads(_Table["Row"]):
     # calls: python -m tools.make_faces
     get = Awaited(TableReads.get)
     get_many = Awaited(TableReads.get_many)
-    # end of calls
 
     def scan(self, *arguments: Any, **named: Any) -> Scan:
         """Return a scan of the table; the arguments are those of `TableHandle.scan`."""
@@ -258,7 +256,6 @@ class _Writes(_Changes["Row"], _Reads):
     insert_many = Awaited(TableHandle.insert_many)
     write_many = Awaited(TableHandle.write_many)
     upsert_many = Awaited(TableHandle.upsert_many)
-    # end of calls
 
 
 @has_calls_of("awaited table")
@@ -279,11 +276,6 @@ class Table(_Writes):
         >>> asyncio.run(main())
         (Row(id=19, n=38), None, 74, 2)
     """
-
-    # calls: python -m tools.make_faces
-    indexes = Awaited(TableHandle.indexes)
-    partitions = Awaited(TableHandle.partitions)
-    # end of calls
 
 
 @has_calls_of("awaited snapshot table")
@@ -321,7 +313,6 @@ class TransactionTable(_Writes):
     # calls: python -m tools.make_faces
     get = Awaited(SyncTransactionTable.get)
     get_many = Awaited(SyncTransactionTable.get_many)
-    # end of calls
 
 
 class _TypedReads(_Table[R]):
@@ -383,11 +374,6 @@ class TypedTable(_Changes[R], _TypedReads[R]):
         >>> asyncio.run(main())
         (Item(id=1, n=0), None, Item(id=1, n=10), (True, 0), ([Item(id=4, n=50)], [Item(id=2, n=25)]))
     """
-
-    # calls: python -m tools.make_faces
-    indexes = Awaited(TableHandle.indexes)
-    partitions = Awaited(TableHandle.partitions)
-    # end of calls
 
     async def insert(self, row: R) -> int | None:
         """Insert one row; return its number in a table with an autoincrement column, else None."""
@@ -487,7 +473,6 @@ class Snapshot(_Calls):
 
     # calls: python -m tools.make_faces
     tables = Awaited(SyncSnapshot.tables)
-    # end of calls
 
     def __init__(self, threads: Threads, open_snapshot: Callable[[], SyncSnapshot]) -> None:
         super().__init__(threads.shared, lambda: self._snapshot, "snapshot, not open")
@@ -542,7 +527,6 @@ class Sequence(_Calls):
     # calls: python -m tools.make_faces
     next = Awaited(SyncSequence.next)
     take = Awaited(SyncSequence.take)
-    # end of calls
 
     def __init__(self, executor: Executor, find: Callable[[], Any], name: str) -> None:
         super().__init__(executor, find)
@@ -599,7 +583,6 @@ class Transaction(_Calls):
     to_numpy = Awaited(SyncTransaction.to_numpy)
     commit = Awaited(SyncTransaction.commit)
     rollback = Awaited(SyncTransaction.rollback)
-    # end of calls
 
     def __init__(self, threads: Threads, begin: Callable[[], SyncTransaction]) -> None:
         self._threads = threads
@@ -749,7 +732,6 @@ class Database(_Calls):
     space_report = Awaited(SyncDatabase.space_report)
     advance_epoch = Awaited(SyncDatabase.advance_epoch)
     advance_gci = Awaited(SyncDatabase.advance_gci)
-    # end of calls
 
     def __init__(self, store: Any, threads: int = THREADS) -> None:
         self._threads = Threads(threads)
