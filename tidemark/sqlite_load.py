@@ -529,7 +529,6 @@ class _Loading:
         self.bad += bad[: ERRORS_MAX - len(self.bad)]
 
     def load(self, table: _Table) -> None:
-        """Make one table, load its rows, and build its indexes."""
         import pyarrow as pa
 
         self._db.create_table(table.target, table.definition(), table.key)
@@ -561,7 +560,6 @@ class _Loading:
                 self._progress(done, -1, f"rows of {table.source}")
 
     def _batches(self, table: _Table) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that fit."""
         import pyarrow as pa
 
         read = ", ".join(each.sql(each.family.read) for each in table.columns)
@@ -587,7 +585,6 @@ class _Loading:
 
 
 def _first_unfit(family: _Family, values: Sequence[Any]) -> int:
-    """Return the place of the first value that does not convert."""
     import pyarrow as pa
 
     for place, value in enumerate(values):
