@@ -27,7 +27,6 @@ from tidemark.derived import described
 from tidemark.engine.base.errors import Retryable, SchemaInvalid
 from tidemark.engine.queries.missing_rows import DROP, Missing
 from tidemark.handles import TableHandle
-from tidemark.handles import TypedTable as SyncTypedTable
 from tidemark.scans import Scan as SyncScan
 from tidemark.sequences import Sequence as SyncSequence
 from tidemark.session import READ_COMMITTED, Isolation, Lock
@@ -36,7 +35,6 @@ from tidemark.session import TransactionTable as SyncTransactionTable
 from tidemark.shared_calls import RETRY_PAUSE_SECONDS
 from tidemark.snapshot import Snapshot as SyncSnapshot
 from tidemark.table_reads import TableReads
-from tidemark.typed_rows import TypedReads as SyncTypedReads
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -52,6 +50,7 @@ __all__ = [
 ]
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")  # of the rows of a table
 
 THREADS = 8
 PIECE_ROWS = 1_000  # rows of a scan that one call fetches
@@ -167,7 +166,6 @@ class Scan(_Calls):
     to_pandas = Awaited(SyncScan.to_pandas)
     to_polars = Awaited(SyncScan.to_polars)
     to_numpy = Awaited(SyncScan.to_numpy)
-    # end of calls
 
     def __aiter__(self) -> AsyncIterator[Any]:
         return self._pieces(iter, PIECE_ROWS)
@@ -188,25 +186,10 @@ class Scan(_Calls):
                 await completed(self._executor, getattr(found, "close", lambda: None))
 
 
-class _Table(_Calls):
+class _Table(_Calls, Generic[T]):
     """What is the same in tables with and without a class of rows."""
 
-    def __bool__(self) -> bool:
-        return True
-
-    def __len__(self) -> NoReturn:
-        raise TypeError("len() of a table cannot be awaited; use `await table.count()`")
-
-    def __contains__(self, key: object) -> NoReturn:
-        raise TypeError("`in` a table cannot be awaited; use `await table.get(key) is not None`")
-
-
-class _Reads(_Table):
-    """The reading calls of tables."""
-
     # calls: python -m tools.make_faces
-    get = Awaited(TableReads.get)
-    get_many = Awaited(TableReads.get_many)
     explain = Awaited(TableReads.explain)
     count = Awaited(TableReads.count)
     sum = Awaited(TableReads.sum)
@@ -219,22 +202,64 @@ class _Reads(_Table):
     to_pandas = Awaited(TableReads.to_pandas)
     to_polars = Awaited(TableReads.to_polars)
     to_numpy = Awaited(TableReads.to_numpy)
-    # end of calls
+
+    async def __getitem__(self, key: Any) -> T:
+        """Return the row with this key: `await table[key]`. Raises: RowNotFound."""
+        return await self._call("__getitem__", key)  # type: ignore[no-any-return]
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __len__(self) -> NoReturn:
+        raise TypeError("len() of a table cannot be awaited; use `await table.count()`")
+
+    def __contains__(self, key: object) -> NoReturn:
+        raise TypeError("`in` a table cannot be awaited; use `await table.get(key) is not None`")
+
+
+class _Changes(_Table[T]):
+    """The changing calls in which no row is given, and those that describe a table."""
+
+    # calls: python -m tools.make_faces
+    update = Awaited(TableHandle.update)
+    delete = Awaited(TableHandle.delete)
+    update_many = Awaited(TableHandle.update_many)
+    delete_many = Awaited(TableHandle.delete_many)
+    update_where = Awaited(TableHandle.update_where)
+    delete_where = Awaited(TableHandle.delete_where)
+    indexes = Awaited(TableHandle.indexes)
+    partitions = Awaited(TableHandle.partitions)
+
+
+class _Reads(_Table["Row"]):
+    """The reading calls of tables."""
+
+    # calls: python -m tools.make_faces
+    get = Awaited(TableReads.get)
+    get_many = Awaited(TableReads.get_many)
 
     def scan(self, *arguments: Any, **named: Any) -> Scan:
         """Return a scan of the table; the arguments are those of `TableHandle.scan`."""
         return Scan(self._executor, lambda: self._find().scan(*arguments, **named), f"scan of {self._what}")
 
-    async def __getitem__(self, key: Any) -> Row:
-        """Return the row with this key: `await table[key]`. Raises: RowNotFound."""
-        return await self._call("__getitem__", key)  # type: ignore[no-any-return]
-
     def __aiter__(self) -> AsyncIterator[Row]:
         return self.scan().__aiter__()
 
 
+class _Writes(_Changes["Row"], _Reads):
+    """The reading and changing calls of tables."""
+
+    # calls: python -m tools.make_faces
+    insert = Awaited(TableHandle.insert)
+    write = Awaited(TableHandle.write)
+    upsert = Awaited(TableHandle.upsert)
+    insert_many = Awaited(TableHandle.insert_many)
+    write_many = Awaited(TableHandle.write_many)
+    upsert_many = Awaited(TableHandle.upsert_many)
+
+
 @has_calls_of("awaited table")
-class Table(_Reads):
+class Table(_Writes):
     """The calls of `tm.TableHandle`, awaited; they raise as there.
 
     Each writing call is a transaction of its own, as durable on return as the call of `tm.TableHandle`.
@@ -251,23 +276,6 @@ class Table(_Reads):
         >>> asyncio.run(main())
         (Row(id=19, n=38), None, 74, 2)
     """
-
-    # calls: python -m tools.make_faces
-    insert = Awaited(TableHandle.insert)
-    write = Awaited(TableHandle.write)
-    update = Awaited(TableHandle.update)
-    delete = Awaited(TableHandle.delete)
-    upsert = Awaited(TableHandle.upsert)
-    insert_many = Awaited(TableHandle.insert_many)
-    write_many = Awaited(TableHandle.write_many)
-    upsert_many = Awaited(TableHandle.upsert_many)
-    update_many = Awaited(TableHandle.update_many)
-    delete_many = Awaited(TableHandle.delete_many)
-    update_where = Awaited(TableHandle.update_where)
-    delete_where = Awaited(TableHandle.delete_where)
-    indexes = Awaited(TableHandle.indexes)
-    partitions = Awaited(TableHandle.partitions)
-    # end of calls
 
 
 @has_calls_of("awaited snapshot table")
@@ -286,7 +294,7 @@ class SnapshotTable(_Reads):
 
 
 @has_calls_of("awaited transaction table")
-class TransactionTable(_Reads):
+class TransactionTable(_Writes):
     """The calls of `tm.TransactionTable`, awaited; they raise as there.
 
     Examples:
@@ -303,44 +311,16 @@ class TransactionTable(_Reads):
     """
 
     # calls: python -m tools.make_faces
-    insert = Awaited(SyncTransactionTable.insert)
-    write = Awaited(SyncTransactionTable.write)
-    update = Awaited(SyncTransactionTable.update)
-    delete = Awaited(SyncTransactionTable.delete)
-    upsert = Awaited(SyncTransactionTable.upsert)
-    insert_many = Awaited(SyncTransactionTable.insert_many)
-    write_many = Awaited(SyncTransactionTable.write_many)
-    upsert_many = Awaited(SyncTransactionTable.upsert_many)
-    update_many = Awaited(SyncTransactionTable.update_many)
-    delete_many = Awaited(SyncTransactionTable.delete_many)
-    update_where = Awaited(SyncTransactionTable.update_where)
-    delete_where = Awaited(SyncTransactionTable.delete_where)
     get = Awaited(SyncTransactionTable.get)
     get_many = Awaited(SyncTransactionTable.get_many)
-    # end of calls
 
 
-class _TypedReads(_Table, Generic[R]):
+class _TypedReads(_Table[R]):
     """The reading calls of tables whose rows are objects of a class."""
 
     def __init__(self, executor: Executor, make: Callable[[], Any], what: str) -> None:
         """make: returns the table; the class is compared with it in the first call."""
         super().__init__(executor, functools.cache(make), what)
-
-    # calls: python -m tools.make_faces
-    explain = Awaited(SyncTypedReads.explain)
-    count = Awaited(SyncTypedReads.count)
-    sum = Awaited(SyncTypedReads.sum)
-    min = Awaited(SyncTypedReads.min)
-    max = Awaited(SyncTypedReads.max)
-    mean = Awaited(SyncTypedReads.mean)
-    aggregate = Awaited(SyncTypedReads.aggregate)
-    sample = Awaited(SyncTypedReads.sample)
-    to_arrow = Awaited(SyncTypedReads.to_arrow)
-    to_pandas = Awaited(SyncTypedReads.to_pandas)
-    to_polars = Awaited(SyncTypedReads.to_polars)
-    to_numpy = Awaited(SyncTypedReads.to_numpy)
-    # end of calls
 
     async def get(self, key: Any, *, index: str | None = None) -> R | None:
         """Return the row with this key, or None."""
@@ -363,16 +343,12 @@ class _TypedReads(_Table, Generic[R]):
         scan = Scan(self._executor, lambda: self._find().scan(*arguments, **named))
         return scan.__aiter__()
 
-    async def __getitem__(self, key: Any) -> R:
-        """Return the row with this key: `await table[key]`. Raises: RowNotFound."""
-        return await self._call("__getitem__", key)  # type: ignore[no-any-return]
-
     def __aiter__(self) -> AsyncIterator[R]:
         return self.scan()
 
 
 @has_calls_of("awaited typed table")
-class TypedTable(_TypedReads[R]):
+class TypedTable(_Changes[R], _TypedReads[R]):
     """The calls of `tm.TypedTable`, awaited; they raise as there. The first call also raises SchemaInvalid if the class
     does not agree with the table.
 
@@ -398,17 +374,6 @@ class TypedTable(_TypedReads[R]):
         >>> asyncio.run(main())
         (Item(id=1, n=0), None, Item(id=1, n=10), (True, 0), ([Item(id=4, n=50)], [Item(id=2, n=25)]))
     """
-
-    # calls: python -m tools.make_faces
-    update = Awaited(SyncTypedTable.update)
-    delete = Awaited(SyncTypedTable.delete)
-    update_many = Awaited(SyncTypedTable.update_many)
-    delete_many = Awaited(SyncTypedTable.delete_many)
-    update_where = Awaited(SyncTypedTable.update_where)
-    delete_where = Awaited(SyncTypedTable.delete_where)
-    indexes = Awaited(SyncTypedTable.indexes)
-    partitions = Awaited(SyncTypedTable.partitions)
-    # end of calls
 
     async def insert(self, row: R) -> int | None:
         """Insert one row; return its number in a table with an autoincrement column, else None."""
@@ -508,7 +473,6 @@ class Snapshot(_Calls):
 
     # calls: python -m tools.make_faces
     tables = Awaited(SyncSnapshot.tables)
-    # end of calls
 
     def __init__(self, threads: Threads, open_snapshot: Callable[[], SyncSnapshot]) -> None:
         super().__init__(threads.shared, lambda: self._snapshot, "snapshot, not open")
@@ -563,7 +527,6 @@ class Sequence(_Calls):
     # calls: python -m tools.make_faces
     next = Awaited(SyncSequence.next)
     take = Awaited(SyncSequence.take)
-    # end of calls
 
     def __init__(self, executor: Executor, find: Callable[[], Any], name: str) -> None:
         super().__init__(executor, find)
@@ -620,7 +583,6 @@ class Transaction(_Calls):
     to_numpy = Awaited(SyncTransaction.to_numpy)
     commit = Awaited(SyncTransaction.commit)
     rollback = Awaited(SyncTransaction.rollback)
-    # end of calls
 
     def __init__(self, threads: Threads, begin: Callable[[], SyncTransaction]) -> None:
         self._threads = threads
@@ -770,7 +732,6 @@ class Database(_Calls):
     space_report = Awaited(SyncDatabase.space_report)
     advance_epoch = Awaited(SyncDatabase.advance_epoch)
     advance_gci = Awaited(SyncDatabase.advance_gci)
-    # end of calls
 
     def __init__(self, store: Any, threads: int = THREADS) -> None:
         self._threads = Threads(threads)

@@ -26,6 +26,7 @@ from tidemark.engine.base.errors import (
 )
 from tidemark.engine.base.owner import call_owner
 from tidemark.engine.base.shortage import BINLOG, LOCAL_CHECKPOINTS
+from tidemark.engine.txn.transaction import end_abandoned
 
 if TYPE_CHECKING:
     from tidemark.engine.files.protocol import Files
@@ -158,11 +159,12 @@ class Clockwork:
         self._store.log.on_pressure = None
         self._store.disk.has_writer = True
         self._store.epochs.holds_stream = call_owner(self._holds_stream)
+        expires = self.expirer is not None and self._store.options.expiry_interval_ms != 0
         works = (
             ("tidemark-epochs", self._run_epochs),
             ("tidemark-lcp", self._run_lcp),
             ("tidemark-pages", self.run_pages),
-            *([("tidemark-expiry", self._run_expiry)] if self._expires_rows else []),
+            *([("tidemark-expiry", self._run_expiry)] if expires else []),
             *([("tidemark-binlog", self._run_binlog)] if self.binlog is not None else []),
             *([("tidemark-archive", self._run_archive)] if self.archiver is not None else []),
         )
@@ -205,7 +207,7 @@ class Clockwork:
                 self.dropped()
                 self.dropped = None
                 return
-            self._store.transactions.end_abandoned()
+            end_abandoned(self._store.resources)
             if clock.monotonic() >= next_gci:
                 self.advance_gci()
                 next_gci = clock.monotonic() + options.gcp_interval_ms / 1_000
@@ -264,10 +266,6 @@ class Clockwork:
                     self._store.resources.shortage.lacks(BINLOG, error.message)
                 _log.warning("epochs wait for the binlog: %s", error)
                 self.stopping.wait(RETRY_PAUSE_SECONDS)
-
-    @property
-    def _expires_rows(self) -> bool:
-        return self.expirer is not None and self._store.options.expiry_interval_ms != 0
 
     def _run_expiry(self) -> None:
         """Delete rows that have expired, at times. The first run is one interval after the opening, so that a command

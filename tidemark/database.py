@@ -299,7 +299,6 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
     adopt = passed(LoadCalls.adopt, "_loads")
     loads = passed(LoadCalls.loads, "_loads")
     sweep_loads = passed(LoadCalls.sweep_loads, "_loads")
-    # end of calls
 
     def load_sqlite(
         self,
@@ -607,7 +606,7 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
             [2]
         """
         self.check_usable()
-        self.endpoint.reach.wait_received(epoch, timeout_ms, at)
+        self.endpoint.reach.wait(epoch, timeout_ms, at, "received")
 
     def outcome(self, txid: int) -> str:
         """Return the outcome of a transaction: "committed", "aborted", or "unknown" if it is still open or older than

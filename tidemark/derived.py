@@ -26,11 +26,6 @@ _OF_HANDLE = re.compile(r'\bdb\["item"\]\.(\w+)\((\)?)')
 
 
 # --- docstrings ----------------------------------------------------------------------------------
-def as_it_is(text: str) -> str:
-    """Return a docstring for a face that is reached in the same way."""
-    return text
-
-
 def for_table(text: str) -> str:
     """Return a docstring of `Transaction` for a table: its example needs no transaction."""
     text, section, examples = text.partition(_EXAMPLES)
@@ -84,7 +79,7 @@ def without(text: str, argument: str) -> str:
     return re.sub(r"^ *Args:\n\n", "", left, flags=re.MULTILINE)
 
 
-def described(method: Callable[..., Any], text: Text = as_it_is) -> Callable[[F], F]:
+def described(method: Callable[..., Any], text: Text = str) -> Callable[[F], F]:
     """Decorate a call that is written out: it has the docstring of `method`, in the form of its face."""
 
     def decorate(call: F) -> F:

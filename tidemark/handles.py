@@ -110,10 +110,6 @@ class TableHandle(WritableTable):
         self._changes = CommittedChanges(None if table.format.has_disk else store.resources)
         self._watch: Watch | None = store.resources.watch
 
-    def _check_usable(self) -> None:
-        if self._failure.first is not None:
-            self._failure.check()
-
     @property
     def name(self) -> str:
         return self.table.newest.name
@@ -228,7 +224,6 @@ class TableHandle(WritableTable):
     upsert_many = own_transaction(Transaction.upsert_many)
     update_many = own_transaction(Transaction.update_many)
     delete_many = own_transaction(Transaction.delete_many)
-    # end of calls
 
     @described(Transaction.update_where, for_table)
     def update_where(self, changes: Mapping[str, Any], where: Where = None) -> int:
@@ -249,7 +244,7 @@ class TableHandle(WritableTable):
         index: str | None = None,
         missing: Missing = DROP,
     ) -> pa.RecordBatch:
-        self._check_usable()
+        self._failure.check()
         if missing != DROP:
             get = partial(self.get_many, index=index)
             return in_place(get, self.table.newest.definition, keys, columns, index, missing)
@@ -258,7 +253,7 @@ class TableHandle(WritableTable):
         return key_columns.get_many(self.table.newest, keys, columns, None)
 
     def _scan(self, asked: ScanAsked) -> Scan:
-        self._check_usable()
+        self._failure.check()
         scan = Scan(self.table.newest, asked, None, self._failure, self._watch)
         scan.owner = self._owner
         return scan
@@ -272,7 +267,7 @@ class TableHandle(WritableTable):
             >>> db["item"].indexes()
             [{'name': 'by_name', 'columns': ['name'], 'unique': True, 'ordered': False, 'entries': 3}]
         """
-        self._check_usable()
+        self._failure.check()
         table = self.table.newest
         counters = counters_of(table.listed_indexes())
         found = [(each, counters[each.name]) for each in table.definition.indexes if each.name in counters]
@@ -286,11 +281,11 @@ class TableHandle(WritableTable):
             >>> sum(partition["rows"] for partition in db["item"].partitions())
             3
         """
-        self._check_usable()
+        self._failure.check()
         return partitions_of(self.table.newest)
 
     def __len__(self) -> int:
-        self._check_usable()
+        self._failure.check()
         return count_rows(self.table.newest)
 
     def __repr__(self) -> str:
@@ -348,4 +343,3 @@ class TypedTable(TypedWrites[R]):
     delete_where = passed(TableHandle.delete_where, "handle")
     indexes = passed(TableHandle.indexes, "handle")
     partitions = passed(TableHandle.partitions, "handle")
-    # end of calls

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from tidemark.calls import has_calls_of
+from tidemark.derived import described
 from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import (
@@ -41,6 +42,7 @@ from tidemark.recovery.system_restart.place import check_exists
 from tidemark.recovery.system_restart.sysfile import read_sysfile
 from tidemark.session import READ_COMMITTED, Isolation, Lock, Transaction, is_own_view
 from tidemark.shared_calls import StoreReads
+from tidemark.snapshot import Snapshot
 from tidemark.store_status import process_status
 from tidemark.typed_rows import SnapshotTables
 
@@ -82,8 +84,7 @@ def _refuse_in_transaction(txn: ReadTransaction, *_: Any, **__: Any) -> NoReturn
 
 def _refuse_in_store(db: ReadOnlyDatabase | ReadOnlySnapshot, *_: Any, **__: Any) -> NoReturn:
     """Raises: ReadOnly, or StoreFailed if the store is not usable."""
-    if db._failure.first is not None:
-        db._failure.check()
+    db._failure.check()
     raise _read_only("nothing was written")
 
 
@@ -200,16 +201,8 @@ class ReadOnlySnapshot(SnapshotTables[ReadOnlyTable], Closable):
     def __contains__(self, name: object) -> bool:
         return names_one_of(name, self.parts.store.tables.by_name)
 
+    @described(Snapshot.tables)
     def tables(self, system: bool = False) -> list[str]:
-        """Return the names of the tables, "database.table", sorted; with `system`, system tables too.
-
-        Raises: SnapshotClosed, StoreFailed.
-
-        Examples:
-            >>> with db.snapshot() as snapshot:
-            ...     snapshot.tables()
-            ['main.item']
-        """
         names = self.parts.store.tables.by_name
         return sorted(name for name in names if system or not is_system_table(name))
 

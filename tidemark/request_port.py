@@ -317,7 +317,6 @@ class RequestPort(ABC):
 
     # --- sessions --------------------------------------------------------------------------------
     def _begin_session(self, client: _Client, serve: Callable[[socket.socket], None]) -> None:
-        """Give the connection to a thread of its own."""
         connection = client.connection
         self._selector.unregister(connection)
         if len(self._sessions) >= SESSIONS_MAX:

@@ -123,13 +123,11 @@ class _Rows(itertools.chain[Any]):
 
     @classmethod
     def of(cls, lists: Generator[Iterable[Any], None, None]) -> _Rows:
-        """Return the rows of lists that are made on the way."""
         made = cast("_Rows", cls.from_iterable(lists))
         made._lists = lists
         return made
 
     def close(self) -> None:
-        """End the scan. Closing again does nothing."""
         if self._lists is not None:
             self._lists.close()
         deque(self, maxlen=0)  # the rows of the list it was in
@@ -308,7 +306,6 @@ class Scan(ScanForms):
             self._failure.check()
 
     def _batches_found(self, found: Iterator[Any] | None = None) -> Iterator[Any]:
-        """Yield the rows that `_found` finds for this scan, or the given ones, and report progress after each batch."""
         self._check_usable()
         if found is None:
             found = self._found(self._read, self._limit)
@@ -391,13 +388,11 @@ class Scan(ScanForms):
         return not any(answers_alone(self._table, each, [*names, *judged]) for each in [*self._table.indexes.values()])
 
     def _numbers(self) -> list[int]:
-        """Return the numbers of the fragments that may have a row of the scan."""
         if self._condition is not None:
             return self._condition.numbers(self._table, self._partitions)
         return self._table.numbers_of(self._partitions)
 
     def _choice(self, columns: Sequence[str]) -> Lookup | Choice | None:
-        """Return the keys or the ranges of an index that the condition chooses, if any."""
         return None if self._condition is None else way_of(self._table, self._condition, columns, self._partitions)[0]
 
     def batches(self) -> Iterator[pa.RecordBatch]:
@@ -717,7 +712,6 @@ class Scan(ScanForms):
             raise self.out_of_memory(error) from error
 
     def _lists(self) -> Generator[Iterable[Any], None, None]:
-        """Yield the rows, some hundreds at a time."""
         yield from self._lists_of(self._batches_found(), self._columns)
 
     def _selected(self, found: Select | None, limit: int | None) -> Any:
@@ -788,7 +782,6 @@ class Scan(ScanForms):
                     return
 
     def _key_lists(self, key_names: list[str]) -> Iterator[Iterable[Any]]:
-        """Yield the keys of rows that may be locked."""
         found = None
         asked = self._asked
         if asked.where is not None and self._partitions is None and asked.is_unbounded:

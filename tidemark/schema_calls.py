@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from tidemark.engine.base.errors import (
@@ -111,13 +112,9 @@ class SchemaCalls:
             >>> db.drop_table("item", missing_ok=True)
         """
         system_tables.refuse_change(name)
-        try:
+        with suppress(*([NoSuchTable] if missing_ok else [])):
             self._store.drop_table(name)
-        except NoSuchTable:
-            if missing_ok:
-                return
-            raise
-        self._refresh_catalog()
+            self._refresh_catalog()
 
     def truncate(self, table: str) -> None:
         """Delete all rows of a table, in one transaction. Definition and indexes stay.
@@ -396,13 +393,9 @@ class SchemaCalls:
             >>> db.drop_index("item", "by_stock")
         """
         system_tables.refuse_change(table)
-        try:
+        with suppress(*([NoSuchIndex] if missing_ok else [])):
             self._store.drop_index(table, name)
-        except NoSuchIndex:
-            if missing_ok:
-                return
-            raise
-        self._refresh_catalog()
+            self._refresh_catalog()
 
     def add_check(self, table: str, name: str, condition: Expression) -> None:
         """Refuse rows for which a condition is false from now on, while transactions continue.

@@ -163,7 +163,6 @@ class TransactionReads(Generic[S]):
     to_pandas = of_table(TableReads.to_pandas)
     to_polars = of_table(TableReads.to_polars)
     to_numpy = of_table(TableReads.to_numpy)
-    # end of calls
 
 
 # Calls of one row handle a MemoryError themselves: a wrapper's extra call would take a tenth of their time.
@@ -646,24 +645,12 @@ class TransactionTable(WritableTable):
     delete_many = in_transaction(Transaction.delete_many)
     update_where = in_transaction(Transaction.update_where)
     delete_where = in_transaction(Transaction.delete_where)
-    # end of calls
+    get_many = in_transaction(Transaction.get_many)
 
     @described(Transaction.get, for_table_in_transaction)
     def get(self, key: Any, lock: Lock = None, *, index: str | None = None, skip_locked: bool = False) -> Row | None:
         row: Row | None = self._txn.get(self._name, key, lock, index=index, skip_locked=skip_locked)
         return row
-
-    @described(Transaction.get_many, for_table_in_transaction)
-    def get_many(
-        self,
-        keys: Any,
-        columns: Sequence[str] | None = None,
-        *,
-        index: str | None = None,
-        lock: Lock = None,
-        missing: Missing = DROP,
-    ) -> pa.RecordBatch:
-        return self._txn.get_many(self._name, keys, columns, index=index, lock=lock, missing=missing)
 
     def scan(
         self,
@@ -723,7 +710,6 @@ class TypedTransactionTable(TypedWrites[R]):
     delete_many = passed(TransactionTable.delete_many, "handle")
     update_where = passed(TransactionTable.update_where, "handle")
     delete_where = passed(TransactionTable.delete_where, "handle")
-    # end of calls
 
     def get(self, key: Any, lock: Lock = None, *, index: str | None = None, skip_locked: bool = False) -> R | None:
         """Return the row with this key, or None. The arguments are those of `Transaction.get`."""
@@ -742,8 +728,8 @@ class TypedTransactionTable(TypedWrites[R]):
         **bounds: Unpack[Bounds],
     ) -> Iterator[R]:
         """Iterate over the rows that a condition accepts. The arguments are those of `TransactionTable.scan`."""
-        locks: Any = {"lock": lock, "skip_locked": skip_locked}
-        return self._scanned(where, limit, partitions, progress, {**bounds, **locks})
+        options: Any = {**bounds, "lock": lock, "skip_locked": skip_locked}
+        return super().scan(where, limit, partitions, progress=progress, **options)
 
     @overload
     def get_many(

@@ -12,12 +12,12 @@ from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import NoSuchTable, Retryable, SchemaInvalid, StoreFailed, TableExists, Unsupported
 from tidemark.engine.base.out_of_memory import types_memory_errors
 from tidemark.engine.schema.column_inference import columns_like, has_arrow_schema
-from tidemark.engine.schema.names import as_names, is_system_table, names_one_of, with_short_names
+from tidemark.engine.schema.names import as_names, is_system_table, names_one_of
 from tidemark.engine.store.schema_changes import differences, new_table
 from tidemark.engine.txn.in_call import runs_callers_code
 from tidemark.handles import TableHandle, TypedTable
 from tidemark.session import READ_COMMITTED, Isolation
-from tidemark.typed_rows import columns_of
+from tidemark.typed_rows import NamedTables, columns_of
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -129,11 +129,8 @@ class RunsTransactions(ABC, Generic[T]):
 
 
 @types_memory_errors()
-class TableLookup(ABC, Generic[Handle]):
+class TableLookup(NamedTables[Handle]):
     """A store that returns the handles of its tables."""
-
-    @abstractmethod
-    def __getitem__(self, name: str) -> Handle: ...
 
     @overload
     def table(self, name: str) -> Handle: ...
@@ -182,13 +179,6 @@ class TableLookup(ABC, Generic[Handle]):
         """
         handle: Any = self[table]
         return handle.indexes()  # type: ignore[no-any-return]
-
-    @abstractmethod
-    def tables(self, system: bool = False) -> list[str]:
-        """Return the names of the tables."""
-
-    def _ipython_key_completions_(self) -> list[str]:
-        return with_short_names(self.tables())
 
 
 @types_memory_errors(read_only=())

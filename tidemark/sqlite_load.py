@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal as PythonDecimal
+from functools import reduce
 from itertools import chain
 from os.path import abspath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -64,52 +65,19 @@ class _Family(NamedTuple):
     array: Callable[[Sequence[Any]], pa.Array]
 
 
-def _integers(values: Sequence[Any]) -> pa.Array:
-    import pyarrow as pa
+def _arrays(*kinds: str) -> Callable[[Sequence[Any]], pa.Array]:
+    """Return a function that makes an array of values, cast from one of these types of Arrow to the next."""
 
-    return pa.array(values, pa.int64())
+    def made(values: Sequence[Any]) -> pa.Array:
+        import pyarrow as pa
 
+        return reduce(pa.Array.cast, kinds[1:], pa.array(values, kinds[0]))
 
-def _booleans(values: Sequence[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    return _integers(values).cast(pa.bool_())
-
-
-def _reals(values: Sequence[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(values, pa.float64())
+    return made
 
 
-def _octets(values: Sequence[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(values, pa.large_binary())
-
-
-def _texts(values: Sequence[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    return _octets(values).cast(pa.large_string())
-
-
-def _dates(values: Sequence[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    return _texts(values).cast(pa.date32())
-
-
-def _times(values: Sequence[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    return _moments(values).cast(pa.time64("us"))
-
-
-def _moments(values: Sequence[Any]) -> pa.Array:
-    import pyarrow as pa
-
-    return _texts(values).cast(pa.timestamp("us"))
+_TEXTS = ("large_binary", "large_string")
+_texts = _arrays(*_TEXTS)
 
 
 def _clock(part: str) -> str:
@@ -121,22 +89,26 @@ def _clock(part: str) -> str:
     )
 
 
-_INTEGER = _Family("typeof({c}) = 'integer'", "{c}", _integers)
-_BOOLEAN = _Family("typeof({c}) = 'integer' and {c} in (0, 1)", "{c}", _booleans)
+_INTEGER = _Family("typeof({c}) = 'integer'", "{c}", _arrays("int64"))
+_BOOLEAN = _Family("typeof({c}) = 'integer' and {c} in (0, 1)", "{c}", _arrays("int64", "bool"))
 _REAL = _Family(
     "typeof({c}) = 'real' or typeof({c}) = 'integer' and cast(cast({c} as real) as integer) = {c}",
     "cast({c} as real)",
-    _reals,
+    _arrays("float64"),
 )
 _TEXT = _Family("typeof({c}) = 'text'", "{c}", _texts)
-_BLOB = _Family("typeof({c}) = 'blob'", "{c}", _octets)
-_DATE = _Family("typeof({c}) = 'text' and {c} = date({c}, '+0 days')", "{c}", _dates)
-_TIME = _Family(f"typeof({{c}}) = 'text' and {_clock('{c}')}", "'1970-01-01 ' || {c}", _times)
+_BLOB = _Family("typeof({c}) = 'blob'", "{c}", _arrays("large_binary"))
+_DATE = _Family("typeof({c}) = 'text' and {c} = date({c}, '+0 days')", "{c}", _arrays(*_TEXTS, "date32"))
+_TIME = _Family(
+    f"typeof({{c}}) = 'text' and {_clock('{c}')}",
+    "'1970-01-01 ' || {c}",
+    _arrays(*_TEXTS, "timestamp[us]", "time64[us]"),
+)
 _MOMENT = _Family(
     "typeof({c}) = 'text' and substr({c}, 1, 10) = date(substr({c}, 1, 10), '+0 days')"
     f" and substr({{c}}, 11, 1) in (' ', 'T') and {_clock('substr({c}, 12)')}",
     "{c}",
-    _moments,
+    _arrays(*_TEXTS, "timestamp[us]"),
 )
 
 
@@ -557,7 +529,6 @@ class _Loading:
         self.bad += bad[: ERRORS_MAX - len(self.bad)]
 
     def load(self, table: _Table) -> None:
-        """Make one table, load its rows, and build its indexes."""
         import pyarrow as pa
 
         self._db.create_table(table.target, table.definition(), table.key)
@@ -589,7 +560,6 @@ class _Loading:
                 self._progress(done, -1, f"rows of {table.source}")
 
     def _batches(self, table: _Table) -> Iterator[pa.RecordBatch]:
-        """Yield the rows that fit."""
         import pyarrow as pa
 
         read = ", ".join(each.sql(each.family.read) for each in table.columns)
@@ -615,7 +585,6 @@ class _Loading:
 
 
 def _first_unfit(family: _Family, values: Sequence[Any]) -> int:
-    """Return the place of the first value that does not convert."""
     import pyarrow as pa
 
     for place, value in enumerate(values):

@@ -30,7 +30,7 @@ from typing import (
 from tidemark.calls import has_calls_of
 from tidemark.derived import passed
 from tidemark.engine import types as column_types
-from tidemark.engine.base.errors import RowNotFound, SchemaInvalid, TypeMismatch
+from tidemark.engine.base.errors import SchemaInvalid, TypeMismatch
 from tidemark.engine.queries.missing_rows import DROP, Missing
 from tidemark.engine.rows.column_output import python_columns
 from tidemark.engine.rows.row import Row, is_attribute
@@ -208,19 +208,8 @@ class TypedReads(Generic[R]):
         **bounds: Unpack[Bounds],
     ) -> Iterator[R]:
         """Iterate over the rows that a condition accepts. The arguments are those of `TableHandle.scan`."""
-        return self._scanned(where, limit, partitions, progress, bounds)
-
-    def _scanned(
-        self,
-        where: Where,
-        limit: int | None,
-        partitions: Sequence[str] | None,
-        progress: Progress | None,
-        options: Mapping[str, Any],
-    ) -> Iterator[R]:
-        return map(
-            self._make, self.handle.scan(list(self._names), limit, partitions, where, progress=progress, **options)
-        )
+        found = self.handle.scan(list(self._names), limit, partitions, where, progress=progress, **bounds)
+        return map(self._make, found)
 
     @overload
     def get_many(self, keys: Any, *, index: str | None = None, missing: Literal["drop"] = "drop") -> list[R]: ...
@@ -257,13 +246,9 @@ class TypedReads(Generic[R]):
     to_numpy = passed(TableReads.to_numpy, "handle")
     dataset = passed(TableReads.dataset, "handle")
     scan_polars = passed(TableReads.scan_polars, "handle")
-    # end of calls
 
     def __getitem__(self, key: Any) -> R:
-        row = self.get(key)
-        if row is None:
-            raise RowNotFound(f"{self.name} has no row with key {key!r}", table=self.name, key=key)
-        return row
+        return self._make(self._pick(self.handle[key]))
 
     def __contains__(self, key: Any) -> bool:
         return key in self.handle
@@ -303,7 +288,6 @@ class TypedWrites(TypedReads[R]):
     """What they have in common that can be changed: the calls that take rows."""
 
     def _values(self, row: R) -> Mapping[str, Any]:
-        """Return an object as a row for the handle."""
         if self._is_mapping and isinstance(row, Mapping):
             return row
         if self._is_mapping or not isinstance(row, self._kind):
@@ -349,8 +333,8 @@ class TypedWrites(TypedReads[R]):
         del self.handle[key]
 
 
-class SnapshotTables(ABC, Generic[Handle]):
-    """A snapshot, which returns its tables."""
+class NamedTables(ABC, Generic[Handle]):
+    """What returns its tables by their names."""
 
     @abstractmethod
     def __getitem__(self, name: str) -> Handle: ...
@@ -358,6 +342,13 @@ class SnapshotTables(ABC, Generic[Handle]):
     @abstractmethod
     def tables(self, system: bool = False) -> list[str]:
         """Return the names of the tables."""
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return with_short_names(self.tables())
+
+
+class SnapshotTables(NamedTables[Handle]):
+    """A snapshot, which returns its tables."""
 
     @overload
     def table(self, name: str) -> Handle: ...
@@ -384,9 +375,6 @@ class SnapshotTables(ABC, Generic[Handle]):
         """
         return self[name] if kind is None else TypedSnapshotTable(self[name], kind)
 
-    def _ipython_key_completions_(self) -> list[str]:
-        return with_short_names(self.tables())
-
 
 def _picker(names: tuple[str, ...]) -> Callable[[Any], Iterable[Any]]:
     """Return a function that returns the values of these columns of a row. Raises: NoSuchColumn."""
@@ -410,7 +398,6 @@ def _picker(names: tuple[str, ...]) -> Callable[[Any], Iterable[Any]]:
 
 
 def _maker(kind: type[R], names: tuple[str, ...]) -> Callable[[Iterable[Any]], R]:
-    """Return a function that makes an object from values in the order of the names."""
     if is_typeddict(kind):
         return lambda values: dict(zip(names, values, strict=True))  # type: ignore[return-value]
     if any(each.kw_only for each in dataclasses.fields(kind)):  # type: ignore[arg-type]

@@ -1,6 +1,7 @@
 """Write the calls of the faces from tidemark/calls.py: `python -m tools.make_faces [--check]`.
 
-A class has them between two comments, a line each. A call that the class defines itself is left out there.
+A class has them after a comment, a line each, up to an empty line. A call that the class defines itself is left out
+there.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from tidemark.calls import Call, Kind, calls_of
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN = "    # calls: python -m tools.make_faces\n"
-END = "    # end of calls\n"
 CHANGES = (Kind.CHANGE, Kind.BULK)
 # By file, class and face: which kinds of calls are made from which others. {} is the name, {unsent} the arguments that
 # cannot be sent.
@@ -25,7 +25,9 @@ LINES: dict[tuple[str, str, str], dict[tuple[Kind, ...], str]] = {
     },
     ("tidemark/session.py", "TransactionReads", "transaction"): {(Kind.QUERY,): "of_table(TableReads.{})"},
     ("tidemark/handles.py", "TableHandle", "table"): {CHANGES: "own_transaction(Transaction.{})"},
-    ("tidemark/session.py", "TransactionTable", "transaction table"): {CHANGES: "in_transaction(Transaction.{})"},
+    ("tidemark/session.py", "TransactionTable", "transaction table"): {
+        (*CHANGES, Kind.LOOKUP): "in_transaction(Transaction.{})"
+    },
     ("tidemark/typed_rows.py", "TypedReads", "typed table"): {
         (Kind.QUERY, Kind.PUSHED): 'passed(TableReads.{}, "handle")'
     },
@@ -47,13 +49,13 @@ LINES: dict[tuple[str, str, str], dict[tuple[Kind, ...], str]] = {
     ("tidemark/remote/database.py", "RemoteDatabase", "remote store"): {
         (Kind.SCHEMA, Kind.NAMES, Kind.PRIMARY, Kind.NODE): "forwarded(Database.{}{unsent})"
     },
-    ("tidemark/aio.py", "_Reads", "awaited snapshot table"): {(Kind.LOOKUP, Kind.QUERY): "Awaited(TableReads.{})"},
-    ("tidemark/aio.py", "Table", "awaited table"): {(*CHANGES, Kind.PARTS): "Awaited(TableHandle.{})"},
+    ("tidemark/aio.py", "_Table", "awaited table"): {(Kind.QUERY,): "Awaited(TableReads.{})"},
+    ("tidemark/aio.py", "_Changes", "awaited table"): {(*CHANGES, Kind.PARTS): "Awaited(TableHandle.{})"},
+    ("tidemark/aio.py", "_Reads", "awaited table"): {(Kind.LOOKUP,): "Awaited(TableReads.{})"},
+    ("tidemark/aio.py", "_Writes", "awaited table"): {CHANGES: "Awaited(TableHandle.{})"},
     ("tidemark/aio.py", "TransactionTable", "awaited transaction table"): {
-        (*CHANGES, Kind.LOOKUP): "Awaited(SyncTransactionTable.{})"
+        (Kind.LOOKUP,): "Awaited(SyncTransactionTable.{})"
     },
-    ("tidemark/aio.py", "_TypedReads", "awaited typed table"): {(Kind.QUERY,): "Awaited(SyncTypedReads.{})"},
-    ("tidemark/aio.py", "TypedTable", "awaited typed table"): {(*CHANGES, Kind.PARTS): "Awaited(SyncTypedTable.{})"},
     ("tidemark/aio.py", "Transaction", "awaited transaction"): {
         (*CHANGES, Kind.LOOKUP, Kind.QUERY, Kind.END): "Awaited(SyncTransaction.{})"
     },
@@ -70,7 +72,8 @@ LINES: dict[tuple[str, str, str], dict[tuple[Kind, ...], str]] = {
 
 # Calls that a base of a class defines.
 _OF_ROWS = {"insert", "write", "upsert", "insert_many", "write_many", "upsert_many"}
-INHERITED = {"TypedTable": _OF_ROWS, "TypedTransactionTable": _OF_ROWS}
+_OF_KEYS = {"update", "delete", "update_many", "delete_many", "update_where", "delete_where"}
+INHERITED = {"TypedTable": _OF_ROWS, "TypedTransactionTable": _OF_ROWS, "_Changes": _OF_ROWS, "_Writes": _OF_KEYS}
 
 
 def own_names(body: list[ast.stmt], begin: int, end: int) -> set[str]:
@@ -102,7 +105,7 @@ def rendered(text: str, kind: str, face: str, sources: dict[tuple[Kind, ...], st
     node = next(each for each in ast.parse(text).body if isinstance(each, ast.ClassDef) and each.name == kind)
     every = text.splitlines(keepends=True)
     begin = next(number for number in range(node.lineno, len(every)) if every[number] == BEGIN)
-    end = next(number for number in range(begin, len(every)) if every[number] == END)
+    end = next((number for number in range(begin, len(every)) if every[number] == "\n"), len(every))
     own = own_names(node.body, begin + 1, end + 1) | INHERITED.get(kind, set())
     return "".join([*every[: begin + 1], *lines(face, sources, own), *every[end:]])
 

@@ -71,7 +71,6 @@ def place_of(bound: Words) -> list[int]:
 
 
 def _follows(key: list[int], bound: Words) -> bool:
-    """Whether a key is past a bound."""
     place = place_of(bound)
     return key + [LOWEST] * (len(place) - len(key)) > place
 

@@ -226,8 +226,7 @@ def scan(
         fragment = table.by_number.get(number)
         if fragment is None:
             continue
-        part = fragment_scan(view, table, fragment, with_disk)
-        part.continue_at(first_rowid)
+        part = fragment_scan(view, table, fragment, with_disk, first_rowid)
         first_rowid = 0
         while not part.is_end and number in table.by_number and left > 0:
             batch = part.next(min(left, rows_max, SCAN_BATCH_ROWS))
@@ -244,11 +243,11 @@ def scan(
 class _Fragment:
     """A scan of one fragment; `page` is the first logical page that was not read."""
 
-    def __init__(self, view: View, table: Table, fragment: int) -> None:
+    def __init__(self, view: View, table: Table, fragment: int, first_rowid: int = 0) -> None:
         self._view = view
         self._table = table
         self._fragment = fragment
-        self._state = np.zeros(3, dtype=np.int64)
+        self._state = np.array([0, 0, first_rowid], dtype=np.int64)
         self.is_end = False
 
     @property
@@ -258,9 +257,6 @@ class _Fragment:
     @property
     def page(self) -> int:
         return self.rowid >> 16
-
-    def continue_at(self, rowid: int) -> None:
-        self._state[2] = rowid
 
     def _call(self, way: int, out: Words, offsets: Words) -> int:
         """Call the kernel until it has no more room, or is at the end; return its status then."""
@@ -312,10 +308,10 @@ class DiskRows(_Fragment):
         return ScanBatch(out, offsets[offsets >= 0])
 
 
-def fragment_scan(view: View, table: Table, fragment: int, with_disk: bool) -> _Memory | DiskRows:
+def fragment_scan(view: View, table: Table, fragment: int, with_disk: bool, first_rowid: int = 0) -> _Memory | DiskRows:
     """Return a scan of one fragment (a handle), with or without disk parts."""
     made = DiskRows if with_disk else _Memory
-    return made(view, table, fragment)
+    return made(view, table, fragment, first_rowid)
 
 
 def count(view: View, table: Table, numbers: Sequence[int]) -> int:

@@ -114,7 +114,6 @@ class ColumnScan:
         return (ColumnBatch(columns.batch(self._schema, count)) if count else None), status
 
     def _rest(self, view: View, number: int, first_rowid: int) -> Iterator[ScanBatch]:
-        """Yield the rows of a fragment from a place on, as the view shows them."""
         found = scan(view, self._table, self._names, None, [number], first_rowid)
         return found if self._condition is None else accepted_batches(self._table, found, self._condition, None)
 

@@ -216,6 +216,7 @@ def _is_locked_row_accepted(txn: Transaction, table: Table, key: Any, where: Exp
     return is_accepted(condition.program, table, entry)
 
 
+@retried
 def update_where(
     txn: Transaction, table: Table, changes: Mapping[str, Any], where: Expression | Program | None = None
 ) -> int:
@@ -226,13 +227,6 @@ def update_where(
     txn.check(locks=True)
     if changes is None or (isinstance(changes, Mapping) and not changes):
         raise SchemaInvalid(f"{table.name}: no column to change was given")
-    return _update_where(txn, table, changes, where)
-
-
-@retried
-def _update_where(
-    txn: Transaction, table: Table, changes: Mapping[str, Any], where: Expression | Program | None
-) -> int:
     change = Change(table, changes, where)
     total = 0
     with_disk = table.format.touches_disk([*changes, *change.names])
@@ -246,14 +240,10 @@ def _update_where(
     return total
 
 
+@retried
 def delete_where(txn: Transaction, table: Table, where: Expression | Program) -> int:
     """Delete all rows a condition accepts; return how many. All or none. Raises: errors of a program in a row."""
     txn.check(locks=True)
-    return _delete_where(txn, table, where)
-
-
-@retried
-def _delete_where(txn: Transaction, table: Table, where: Expression | Program) -> int:
     condition = Condition(table.definition, where)
     running = Running(condition.program)
     total = 0
@@ -298,16 +288,12 @@ def delete_all(txn: Transaction, table: Table) -> int:
     return delete_where(txn, table, ~col(table.definition.primary_key[0]).is_null())
 
 
+@retried
 def delete_partitions(txn: Transaction, table: Table, partitions: Sequence[str]) -> int:
     """Delete all rows of some partitions; return how many. Raises: NoSuchPartition."""
     txn.check(locks=True)
-    return _delete_partitions(txn, table, table.numbers_of(partitions))
-
-
-@retried
-def _delete_partitions(txn: Transaction, table: Table, numbers: Sequence[int]) -> int:
     total = 0
-    for entries, offsets in _lock_found(txn, table, None, False, numbers):
+    for entries, offsets in _lock_found(txn, table, None, False, table.numbers_of(partitions)):
         if offsets.size:
             touch_many(txn, table, _keys_of(table, entries, offsets), MODE_DELETE, 0)
             total += int(offsets.size)

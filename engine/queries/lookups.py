@@ -73,9 +73,7 @@ def look_up_in(
         found = _shown(snapshot, table, lookup, False)
     except (Unfinished, NoSuchTable):
         return None
-    if lookup.index is not None and any(
-        descriptor_word(table.mem, fragment, F_DROPPED) for fragment in table.by_number.values()
-    ):
+    if lookup.index is not None and _has_dropped(table):
         return None
     batches = _in_order(table, found, numbers)
     if not table.format.needs_disk(names):
@@ -90,7 +88,7 @@ def read_keys_in(
 
     If the index cannot tell, as for `look_up_in`, all rows are read. Raises: as `look_up_in`.
     """
-    if not any(descriptor_word(table.mem, fragment, F_DROPPED) for fragment in table.by_number.values()):
+    if not _has_dropped(table):
         try:
             return read_by_view(snapshot, table, unique, lookups, with_disk, waits=False)
         except (Unfinished, NoSuchTable):
@@ -105,9 +103,11 @@ def read_keys_in(
             if (key := held.bytes_of(number)) in asked:
                 found[key] = table.format.image_key(batch.entries[at:])
     keys = [found[key] for key in wanted if key and key in found]  # one with NULL is empty, and in no index
-    ends = np.cumsum([0, *(key.size for key in keys)])
-    every = EncodedKeys(np.concatenate([NO_WORDS, *keys]), 0, 0, ends, len(keys))
-    return snapshot_reads.read_keys(snapshot, table, every, with_disk)
+    return snapshot_reads.read_keys(snapshot, table, _joined(keys), with_disk)
+
+
+def _has_dropped(table: Table) -> bool:
+    return any(descriptor_word(table.mem, fragment, F_DROPPED) for fragment in table.by_number.values())
 
 
 def _shown(view: View, table: Table, lookup: Lookup, waits: bool) -> ScanBatch:
@@ -133,12 +133,12 @@ def _primary_keys(table: Table, keys: Sequence[tuple[Any, ...]]) -> EncodedKeys:
     row_format = table.format
     if len(keys) > ONE_BY_ONE_KEYS or row_format.single_int_key:
         return encode_keys(row_format, [key[0] for key in keys] if len(row_format.key_columns) == 1 else list(keys))
-    words = [row_format.encode_key(key) for key in keys]
-    every = np.concatenate([NO_WORDS, *words])
-    if row_format.key_in_var:
-        ends = np.cumsum([0, *(each.size for each in words)])
-        return EncodedKeys(every, 0, 0, ends, len(keys))
-    return EncodedKeys(every, row_format.key_words, row_format.key_words, NO_WORDS, len(keys))
+    return _joined([row_format.encode_key(key) for key in keys])
+
+
+def _joined(keys: Sequence[Words]) -> EncodedKeys:
+    ends = np.cumsum([0, *(key.size for key in keys)])
+    return EncodedKeys(np.concatenate([NO_WORDS, *keys]), 0, 0, ends, len(keys))
 
 
 def _unique_keys(shape: KeyShape, keys: Sequence[tuple[Any, ...]]) -> Lookups:

@@ -377,7 +377,6 @@ def count_rows(table: Table, partitions: Sequence[str] | None = None) -> int:
 def _add_up_copies(
     table: Table, found: Aggregates, rows: Callable[[Sequence[str]], Iterator[ScanBatch]]
 ) -> tuple[Aggregates, Words]:
-    """Run the program of aggregates over copies of rows; return it with its memory."""
     running = Running(found.program)
     for batch in rows(names_of(table.definition, found.program)):
         running.accepted(table, batch.entries, batch.offsets)

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 _FIRST: Words = np.zeros(1, dtype=np.int64)
 
 
+@retried
 def upsert(
     txn: Transaction,
     table: Table,
@@ -57,17 +58,6 @@ def upsert(
     Raises: DuplicateKey for a key other than the one searched by, and errors of validation.
     """
     txn.check(locks=True)
-    return _upsert(txn, table, row, changes, name)
-
-
-@retried
-def _upsert(
-    txn: Transaction,
-    table: Table,
-    row: Mapping[str, Any] | Sequence[Any],
-    changes: Mapping[str, Any] | None,
-    name: str | None,
-) -> bool:
     table.check()
     image = table.format.encode_row(filled(txn, table, row)[0] if table.format.computed else row)
     index = None if name is None else table.unique(name)

@@ -14,7 +14,6 @@ import numpy as np
 from tidemark.engine.access.checks import described
 from tidemark.engine.access.values_check import committed_batches
 from tidemark.engine.base.errors import CheckFailed, SchemaInvalid
-from tidemark.engine.memory.arena_layout import S_INDEX_GENERATION
 from tidemark.engine.programs.checks import Checks
 from tidemark.engine.store.index_build import OnlineBuild
 from tidemark.engine.store.schema_changes import with_check
@@ -63,14 +62,7 @@ class _Adding(OnlineBuild):
                     check=check.name,
                 )
             table.announce_checks((*table.announced, check))
-            return table, self._raise_generation()
-
-    def _raise_generation(self) -> int:
-        """Make kernels leave changes to the general path until plans know the checks of now."""
-        resources = self.resources
-        resources.mem[S_INDEX_GENERATION] += 1
-        resources.index_generation += 1
-        return int(resources.mem[S_INDEX_GENERATION])
+            return table, self.resources.raise_generation()
 
     def _are_rows_right(self, table: Table) -> bool:
         """Read all rows; False if the table was altered meanwhile, and they must be read again. Raises: CheckFailed."""
@@ -117,4 +109,4 @@ class _Adding(OnlineBuild):
             table = self._table.newest
             if self._check in table.announced:
                 table.announce_checks(tuple(each for each in table.announced if each is not self._check))
-                self._raise_generation()
+                self.resources.raise_generation()

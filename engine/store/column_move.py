@@ -182,14 +182,7 @@ class _Move:
             self._alive()
             self._held = table
             table.hold(int(store.mem[S_INDEX_GENERATION]) + 1)
-            return self._raise_generation()
-
-    def _raise_generation(self) -> int:
-        """Make kernels leave changes to the general path until plans are made anew."""
-        resources = self._store.resources
-        resources.mem[S_INDEX_GENERATION] += 1
-        resources.index_generation += 1
-        return int(resources.mem[S_INDEX_GENERATION])
+            return store.resources.raise_generation()
 
     def _await_views(self, table: Table) -> None:
         """Wait for transactions with a view of their own that is older than the values. Raises: LockTimeout."""
@@ -222,7 +215,7 @@ class _Move:
             try:
                 with self._store.schema.latch:
                     self._held.let_go()
-                    self._raise_generation()
+                    self._store.resources.raise_generation()
                     self._held = None
             except KeyboardInterrupt:
                 continue
@@ -238,7 +231,6 @@ def _plain(array: pa.Array) -> pa.Array:
 
 
 def _cast(old: pa.Array, new: pa.Array) -> pa.Array:
-    """Return the values of the old column as those of the new one."""
     old, kind = _plain(old), _plain(new).type
     return old if old.type == kind else old.cast(kind)
 

@@ -35,10 +35,6 @@ ENDING = (NotPrimary, StoreFailed, OutcomeUnknown)
 _log = logging.getLogger("tidemark")
 
 
-def _never() -> bool:
-    return False
-
-
 class Expirer:
     """Deletes the rows of a store that have expired, and counts them. Several threads may use it."""
 
@@ -65,7 +61,7 @@ class Expirer:
             return 0
         try:
             self._store.transactions.admit()
-            return self._run(_never if is_stopped is None else is_stopped)
+            return self._run(is_stopped or (lambda: False))
         finally:
             self._turn.release()
 

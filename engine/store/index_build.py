@@ -26,6 +26,7 @@ from tidemark.engine.index.tree_build_kernels import tree_add_rows
 from tidemark.engine.memory.arena import memory_full
 from tidemark.engine.memory.arena_layout import OK, ST_MORE, X_GENERATION
 from tidemark.engine.memory.handles_kernels import descriptor_word, set_descriptor_word
+from tidemark.engine.txn.spool import whole
 from tidemark.engine.txn.transaction import end_abandoned
 from tidemark.engine.types.base import counted
 
@@ -95,7 +96,7 @@ class OnlineBuild(ABC):
             users.pin(self)  # fragments dropped meanwhile keep their rows
             self._build()
         except BaseException:
-            self._undo()
+            self.undo()
             raise
         finally:
             users.unpin(self)
@@ -104,8 +105,8 @@ class OnlineBuild(ABC):
     def _build(self) -> None:
         """Announce, wait for older transactions, go through the rows, publish."""
 
-    def _undo(self) -> None:
-        """Do `_withdraw`. A KeyboardInterrupt is ignored: every step can be repeated."""
+    def undo(self) -> None:
+        """Remove what was announced and not published. A KeyboardInterrupt is ignored: every step can be repeated."""
         while True:
             try:
                 self._withdraw()
@@ -311,16 +312,7 @@ class TreeFilling(Filling):
 
 def drop_parts(parts: Sequence[AnyIndex]) -> None:
     """Free withdrawn parts of indexes. A KeyboardInterrupt is raised later: each step can be repeated."""
-    interrupt: KeyboardInterrupt | None = None
-    while True:
-        try:
-            for part in parts:
-                part.drop()
-            break
-        except KeyboardInterrupt as error:
-            interrupt = error
-    if interrupt is not None:
-        raise interrupt
+    whole(lambda: [part.drop() for part in parts])
 
 
 def drop_index(schema: SchemaLog, table_name: str, name: str) -> None:

@@ -52,19 +52,13 @@ class _Renewal(IndexBuild):
         super().__init__(store.schema, name, definition, None, fillings)
 
     def announce(self, table: Table, view: Table) -> None:
-        """Create the parts as they are in a version `view`, and announce them. Raises: MemoryExhausted."""
         self._table = table
         self._make_parts(table, view)
 
     def fill_tree(self, table: Table) -> None:
-        """Add the entries of rows that the tree has not, if there is one."""
         for filling in self._fillings:
             if isinstance(filling, TreeFilling):
                 filling.walk(table)
-
-    def end(self) -> None:
-        """Remove what was announced and not published."""
-        self._undo()
 
 
 class IndexRenewals:
@@ -149,7 +143,7 @@ class IndexRenewals:
     def end(self) -> None:
         """Free the parts that were replaced, or those that were not published."""
         for build in self._builds:
-            build.end()
+            build.undo()
         drop_parts(self._replaced)
 
 

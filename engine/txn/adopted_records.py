@@ -8,14 +8,12 @@ in the images while a block is in memory, and in `Block.plans` while it is evict
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import dataclass
-from operator import attrgetter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import InvariantBroken, LimitExceeded
+from tidemark.engine.base.errors import LimitExceeded
 from tidemark.engine.log import load_arena_layout as li
 from tidemark.engine.log.load_files import FOLDER, LoadFile
 from tidemark.engine.log.redo_layout import (
@@ -31,7 +29,7 @@ from tidemark.engine.log.spool_reader import FileReader, RecordFile
 from tidemark.engine.memory.arena import Reservation
 from tidemark.engine.memory.arena_layout import ST_DROPPED, X_ROW
 from tidemark.engine.txn.load_rows_kernels import close_page, place_rows, release_pages, reserve_pages
-from tidemark.engine.txn.spool import Reference
+from tidemark.engine.txn.spool import Reference, block_with
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +42,6 @@ if TYPE_CHECKING:
 
 LOADED_MAX = 4  # blocks in memory besides the one that a commit or rollback requests
 RELEASE_PAGES = 4_096  # in one kernel call
-
-_start_of = attrgetter("start")
 
 
 class Part:
@@ -179,10 +175,7 @@ class AdoptedRecords:
 
     def load(self, at: int) -> None:
         """Read the block with the record at `at` into memory again; evict others. Raises: SpoolDamaged, IoFailed."""
-        number = bisect_right(self._blocks, at, key=_start_of) - 1
-        if number < 0 or at >= self._blocks[number].stop:
-            raise InvariantBroken(f"transaction {self._txid} has no block with word {at}; report this")
-        block = self._blocks[number]
+        block: Block = block_with(self._blocks, at, self._txid)
         if not block.is_evicted:
             return
         while len(self._loaded) >= LOADED_MAX:

@@ -105,7 +105,7 @@ class EpochClock:
             self._settled.wait(HOLDERS_POLL_SECONDS)
 
     def resume(self, epoch: int) -> None:
-        """Set the open epoch, in a store that has no commits yet."""
+        """Set the open epoch, and end the groups of the one before."""
         self.current = epoch
         self._log.close_epoch(epoch)
 
@@ -121,8 +121,7 @@ class EpochClock:
                 f"epoch {epoch} is closed here, {self.newest_closed} was the newest; copy the store from the primary"
             )
         self.is_following = True
-        self.current = epoch
-        self._log.close_epoch(epoch)
+        self.resume(epoch)
 
     def advance(self, epoch: int) -> None:
         """Open the next epoch of the stream. If a thread or a local checkpoint waits for the boundary, wait until it
@@ -131,9 +130,8 @@ class EpochClock:
         Raises: StoreFailed.
         """
         self.newest_closed = self.current
-        self.current = epoch
         self.has_commits = False
-        self._log.close_epoch(epoch)
+        self.resume(epoch)
         self.is_boundary = True
         self._settled.notify_all()
         if threading.get_ident() in self.wanting:
@@ -187,8 +185,7 @@ class EpochClock:
 
         Raises: LimitExceeded.
         """
-        self.current = _first_of(int(gci_of(epoch)) + 1)
-        self._log.close_epoch(self.current)
+        self.resume(_first_of(int(gci_of(epoch)) + 1))
 
 
 def _first_of(gci: int) -> int:

@@ -34,12 +34,10 @@ class OwnView(Transaction):
         self.shown = np.array([self.seen, view.view], dtype=np.int64)
 
     def begin(self, tail_word: int = 0, redo_words: int = REDO_WORDS, is_applied: bool = False) -> None:
-        """As `Transaction.begin`."""
         super().begin(tail_word, redo_words, is_applied)
         self.mem[self.desc + X_VIEW] = self.view.view
 
     def commit(self, wait: bool | None = None) -> None:
-        """As `Transaction.commit`."""
         with _Ending(self):
             super().commit(wait)
 

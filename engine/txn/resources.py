@@ -32,7 +32,7 @@ from tidemark.engine.disk.columns import DiskColumns
 from tidemark.engine.jit.entries import entry_of
 from tidemark.engine.log.redo import RedoLog, commit_interrupted
 from tidemark.engine.log.spool_files import SpoolFiles
-from tidemark.engine.memory.arena_layout import S_TXID, ST_REDO
+from tidemark.engine.memory.arena_layout import S_INDEX_GENERATION, S_TXID, ST_REDO
 from tidemark.engine.txn.begin_kernels import TXID_MASK, begin_transaction, next_txid
 from tidemark.engine.txn.commit_kernels import commit_plain
 from tidemark.engine.txn.copies import CopySink
@@ -162,6 +162,14 @@ class Resources:
             self._spare_slots.append(slot)
             raise
         return Place(slot, desc, buf, view)
+
+    def raise_generation(self) -> int:
+        """Make kernels leave changes to the general path until plans are made anew; return the generation of
+        transactions that begin from now on.
+        """
+        self.mem[S_INDEX_GENERATION] += 1
+        self.index_generation += 1
+        return int(self.mem[S_INDEX_GENERATION])
 
     def own_place(self) -> Place:
         """Return the place for transactions that begin and end in one kernel call. Call with the latch held."""

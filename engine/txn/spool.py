@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from tidemark.engine.memory.arena import NOTHING, Reservation
 from tidemark.engine.txn.spool_kernels import block_end, has_updates
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from tidemark.engine.files.protocol import File
     from tidemark.engine.log.spool_files import SpoolFiles
@@ -54,12 +54,33 @@ class Block:
         self.stays = False  # stays in memory until the transaction ends
 
 
+def _found(blocks: Sequence[Any], at: int) -> Any:
+    number = bisect_right(blocks, at, key=_start_of) - 1
+    return None if number < 0 or at >= blocks[number].stop else blocks[number]
+
+
+def block_with(blocks: Sequence[Any], at: int, txid: int) -> Any:
+    """Return the block of a transaction's buffer that has this word. Raises: InvariantBroken."""
+    block = _found(blocks, at)
+    if block is None:
+        raise InvariantBroken(f"transaction {txid} has no block with word {at}; report this")
+    return block
+
+
 class Reference(NamedTuple):
     """Records in files instead of the log: the referring record, and the names of the files."""
 
     record: Words
     size_bytes: int
     names: tuple[str, ...]
+
+
+def too_large(limit_words: int) -> TransactionTooLarge:
+    """Return the error of a transaction that needs more words than its limit."""
+    return TransactionTooLarge(
+        f"the transaction needs more than transaction_limit ({limit_words * 8} bytes);"
+        " split it or open the store with a larger transaction_limit"
+    )
 
 
 class Spool:
@@ -98,10 +119,6 @@ class Spool:
         return self.blocks[-1].stop if self.blocks else FIRST_WORD
 
     # --- room ------------------------------------------------------------------------------------
-    def begin_with(self, buf: Words, used: int) -> None:
-        """Copy the records of an ordinary buffer."""
-        self.words[:used] = buf[:used]
-
     def room(self, used: int) -> Words:
         """Return the buffer with room after `used`: with more than last time if no record was added since.
 
@@ -111,10 +128,7 @@ class Spool:
         words = 2 * self._room_words if is_stuck else self._memory_words // 2
         stop = min(used + words, self.limit_words)
         if is_stuck and stop == min(used + self._room_words, self.limit_words):
-            raise TransactionTooLarge(
-                f"the transaction needs more than transaction_limit ({self.limit_words * 8} bytes);"
-                " split it or open the store with a larger transaction_limit"
-            )
+            raise too_large(self.limit_words)
         self.spill(used, self._memory_words // 4)
         self._room_at, self._room_words = used, words
         self._reach = max(self._reach, stop)
@@ -156,7 +170,7 @@ class Spool:
 
     def _evict(self, block: Block) -> None:
         """Evict a block: write it to the file first (W5), then free its memory. Never stops halfway."""
-        _whole(lambda: self._evict_once(block))
+        whole(lambda: self._evict_once(block))
 
     def _evict_once(self, block: Block) -> None:
         if not block.is_evicted and not self._is_sealed:
@@ -177,32 +191,24 @@ class Spool:
 
     def _is_evicted(self, start: int, stop: int) -> bool:
         while start < stop:
-            block = self._find(start)
+            block = _found(self.blocks, start)
             if block is None or not block.is_evicted:
                 return False
             start = block.stop
         return True
 
     # --- bringing back ---------------------------------------------------------------------------
-    def _find(self, at: int) -> Block | None:
-        number = bisect_right(self.blocks, at, key=_start_of) - 1
-        if number < 0 or at >= self.blocks[number].stop:
-            return None
-        return self.blocks[number]
-
     def load(self, at: int) -> None:
         """Read the block with the record at `at` into memory again; evict others. Raises: SpoolDamaged, IoFailed,
         StorageFull if there is no space to write a changed block before its eviction.
         """
-        block = self._find(at)
-        if block is None:
-            raise InvariantBroken(f"transaction {self.txid} has no block with word {at}; report this")
+        block: Block = block_with(self.blocks, at, self.txid)
         if not block.is_evicted:
             return
         budget = self._memory_words // 4 - (block.stop - block.start)
         while len(self._loaded) >= LOADED_MIN and sum(each.stop - each.start for each in self._loaded) > budget:
             self._evict(self._loaded[0])
-        _whole(lambda: self._load_once(block))
+        whole(lambda: self._load_once(block))
 
     def _load_once(self, block: Block) -> None:
         if block.is_evicted:
@@ -280,7 +286,7 @@ class Spool:
             self._files.remove(self.txid)
 
 
-def _whole(step: Callable[[], None]) -> None:
+def whole(step: Callable[[], object]) -> None:
     """Run a repeatable step to its end; a KeyboardInterrupt is raised afterwards."""
     interrupt: KeyboardInterrupt | None = None
     while True:

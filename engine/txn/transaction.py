@@ -31,7 +31,6 @@ from tidemark.engine.base.errors import (
     StoreFailed,
     TransactionEnded,
     TransactionKilled,
-    TransactionTooLarge,
     WrongThread,
 )
 from tidemark.engine.base.ids import LAST_EPOCH, NO_EPOCH
@@ -86,7 +85,7 @@ from tidemark.engine.txn.commit_kernels import (
 from tidemark.engine.txn.commit_pages_kernels import commit_pages
 from tidemark.engine.txn.disk_changes_kernels import unplan_step
 from tidemark.engine.txn.resources import BUFFER_WORDS, Resources
-from tidemark.engine.txn.spool import Spool
+from tidemark.engine.txn.spool import Spool, too_large
 from tidemark.engine.txn.spool_kernels import begin_spool, commit_spooled, slice_copy_words
 
 if TYPE_CHECKING:
@@ -365,14 +364,11 @@ class Transaction:
         spool = self.spool
         if not isinstance(spool, Spool):  # a transaction that adopts load files has no other operations
             if not store.room.may_spool:
-                raise TransactionTooLarge(
-                    f"the transaction needs more than transaction_limit ({store.spool_words * 8} bytes);"
-                    " split it or open the store with a larger transaction_limit"
-                )
+                raise too_large(store.spool_words)
             spool = Spool(
                 store.spools, self.txid, store.transaction_words, store.spool_words, store.tables.with_unique_index
             )
-            spool.begin_with(self.buf, used)
+            spool.words[:used] = self.buf[:used]
             self._use(spool, spool.words[:used])
         if not self.mem[self.desc + X_SPOOLED]:
             begin_spool(self.mem, self.desc, REFERENCE_WORDS)
@@ -845,7 +841,9 @@ class Transaction:
                 self._unplan(0)
                 self._undo(lambda: int(abort_step(self.mem, self.desc, self.buf, SLICE_ROWS)))
             self.ended(1)
-        self._leave()
+        if not self.is_ended:  # it holds no place
+            self.is_ended = True
+            self.store.spare_shown.append(self.shown)
 
     def _unplan(self, until: int) -> None:
         if int(self.mem[self.desc + X_DISK]):
@@ -883,12 +881,6 @@ class Transaction:
         elif has_waiters:
             self.store.locks.wake(self.place)
         self.store.retire(self)
-
-    def _leave(self) -> None:
-        """End a transaction that holds no place."""
-        if not self.is_ended:
-            self.is_ended = True
-            self.store.spare_shown.append(self.shown)
 
     @contextmanager
     def savepoint(self) -> Iterator[None]:

@@ -30,13 +30,9 @@ class Transactions:
         self._locks = resources.locks
         self._clock = resources.clock
 
-    def end_abandoned(self) -> None:
-        """Roll back the transactions that were dropped without an end. Raises: as `Transaction.rollback`."""
-        end_abandoned(self._resources)
-
     def roll_back_all(self) -> None:
         """Roll back all transactions that have begun, of all threads."""
-        self.end_abandoned()
+        end_abandoned(self._resources)
         for place in self._locks.open_now():
             txn = None if place.owner is None else place.owner()
             if txn is not None:

@@ -121,8 +121,7 @@ class SnapshotSide(_StoreSide):
                 yield from self._pages(table, fragment, with_disk, first, stop)
 
     def _pages(self, table: Table, fragment: int, with_disk: bool, first: int, stop: int) -> Iterator[ScanBatch]:
-        part = snapshot_reads.fragment_scan(self.snapshot, table, fragment, with_disk)
-        part.continue_at(first << 16)
+        part = snapshot_reads.fragment_scan(self.snapshot, table, fragment, with_disk, first << 16)
         while not part.is_end and part.page < stop:
             batch = part.next(min(SCAN_BATCH_ROWS, (stop - part.page) * table.arena.word(fragment, F_SLOTS)))
             if batch.count:

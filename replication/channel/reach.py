@@ -192,14 +192,6 @@ class Reach:
         )
 
     # --- waiting ----------------------------------------------------------------------------------
-    def wait(self, epoch: int, timeout_ms: int, at: Sequence[int] | None) -> None:
-        """See `Database.wait_applied`."""
-        self._wait(epoch, timeout_ms, at, APPLIED)
-
-    def wait_received(self, epoch: int, timeout_ms: int, at: Sequence[int] | None) -> None:
-        """See `Database.wait_received`."""
-        self._wait(epoch, timeout_ms, at, RECEIVED)
-
     def _known(self, station: str) -> dict[int, int]:
         """Return the newest epoch known to be at a station of each site, by server id. What is applied was received."""
         known = dict(self.heard)
@@ -207,7 +199,8 @@ class Reach:
             known[server_id] = max(epoch, known.get(server_id, epoch))
         return known
 
-    def _wait(self, epoch: int, timeout_ms: int, at: Sequence[int] | None, station: str) -> None:
+    def wait(self, epoch: int, timeout_ms: int, at: Sequence[int] | None, station: str = APPLIED) -> None:
+        """See `Database.wait_applied`, and for RECEIVED `Database.wait_received`."""
         binlog = self._binlog
         if binlog is None:
             raise Rejected("a store without a binlog has no replicas to wait for; open it with log_bin")

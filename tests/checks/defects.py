@@ -56,8 +56,8 @@ CHECK_DEFECTS: tuple[Defect, ...] = (
     ),
     _defect(
         "plans-stay",
-        "engine.store.check_build",
-        "        resources.mem[S_INDEX_GENERATION] += 1\n",
+        "engine.txn.resources",
+        "        self.mem[S_INDEX_GENERATION] += 1\n",
         "",
         "test_rows_are_checked_while_a_check_is_being_added",
     ),

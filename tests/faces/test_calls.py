@@ -202,8 +202,7 @@ def test_classes_have_the_lines_that_the_generator_writes(capsys: pytest.Capture
 
 def test_a_line_that_differs_is_found() -> None:
     """Planted: a call that no list has, and one that is gone."""
-    begun, ended = make_faces.BEGIN, make_faces.END
-    text = f"class A:\n{begun}    gone = f(B.gone)\n{ended}\n    def get(self): ...\n"
+    text = f"class A:\n{make_faces.BEGIN}    gone = f(B.gone)\n\n    def get(self): ...\n"
     sources = {(Kind.CHANGE, Kind.LOOKUP): "f(B.{})"}
     lines = make_faces.rendered(text, "A", "remote table", sources).splitlines()
     assert "    insert = f(B.insert)" in lines and "    gone = f(B.gone)" not in lines

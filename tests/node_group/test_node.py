@@ -23,6 +23,7 @@ from tidemark.engine.base.clock import ManualClock
 from tidemark.recovery.node_restart.messages import Ready
 from tidemark.recovery.node_restart.source import Source
 from tidemark.remote.database import RemoteDatabase
+from tidemark.remote.links import Links
 from tidemark.replication.node_group import fetch
 from tidemark.replication.node_group.machine import Machine
 from tidemark.replication.node_group.store_thread import StoreThread
@@ -330,7 +331,7 @@ def test_client_whose_first_node_is_between_two_lives_asks_the_next(tmp_path: Pa
             # Pauses of a manual clock take no time. In 300 ms of a real clock a busy machine answered nothing.
             host, _, port = site.nodes[2].address.rpartition(":")
             with pytest.raises(tm.PeerTimeout, match="is joining"):
-                RemoteDatabase([(host, int(port))], SECRET, None, 10_000, ManualClock())
+                RemoteDatabase(Links([(host, int(port))], SECRET, None, ManualClock(), 10_000))
         equal(site)
 
 

@@ -21,6 +21,7 @@ from tests.waiting import wait_until
 from tidemark.engine.base.clock import ManualClock, SystemClock
 from tidemark.engine.base.errors import CallMemoryExhausted, FrameRejected, LimitExceeded, PeerError, Rejected
 from tidemark.remote.database import RemoteDatabase
+from tidemark.remote.links import Links
 from tidemark.replication.calls import conversation
 from tidemark.replication.calls.conversation import PIECE_BYTES, CallLink, CallServer, Client
 from tidemark.replication.calls.memory import FREE_BYTES, CallMemory, Share
@@ -289,7 +290,7 @@ def test_answer_that_names_no_nodes_is_refused(server: CallServer, echo: Echo, a
     """
     echo.answers = lambda what: answer
     with pytest.raises(PeerError, match="which nodes"):
-        with RemoteDatabase([server.address], SECRET, None, 10_000, ManualClock()) as remote:
+        with RemoteDatabase(Links([server.address], SECRET, None, ManualClock(), 10_000)) as remote:
             len(remote["test.account"])
 
 

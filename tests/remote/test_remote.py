@@ -20,6 +20,7 @@ from tests.waiting import wait_until
 from tidemark.engine.base.clock import ManualClock, SystemClock
 from tidemark.remote.database import RemoteDatabase
 from tidemark.remote.executor import Executor
+from tidemark.remote.links import Links
 from tidemark.remote.serving import Alone
 from tidemark.replication.calls import conversation
 from tidemark.replication.wire.server import Server
@@ -132,7 +133,7 @@ def test_commit_whose_answer_is_lost_is_found_out(
 
 def test_commit_of_unknown_outcome_says_so(serving: tm.CallServing) -> None:
     # The client's pauses take no time, so the calls before may take as long as they need.
-    with RemoteDatabase([serving.address], SECRET, None, 60_000, ManualClock()) as remote:
+    with RemoteDatabase(Links([serving.address], SECRET, None, ManualClock(), 60_000)) as remote:
         txn = remote.transaction()
         txn.insert("test.account", (1, "ann", 1.0, None))
         serving.close()
@@ -231,7 +232,7 @@ def test_strangers_are_refused(serving: tm.CallServing) -> None:
     for nodes in ([serving.address], [("127.0.0.1", 1), serving.address]):
         begun = clock.monotonic()
         with pytest.raises(tm.PeerUnauthenticated, match="has another secret than this client; compare both"):
-            RemoteDatabase(nodes, b"another secret, long", None, None, clock)
+            RemoteDatabase(Links(nodes, b"another secret, long", None, clock, None))
         assert clock.monotonic() == begun
     with pytest.raises(tm.SchemaInvalid):
         tm.connect([serving.address], b"short")

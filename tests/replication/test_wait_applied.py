@@ -292,7 +292,7 @@ def test_waiter_is_woken_by_an_ack(sites: Any) -> None:
     ended = threading.Event()
 
     def wait() -> None:
-        a.endpoint.reach.wait_received(epoch, 1 << 40, [77])
+        a.endpoint.reach.wait(epoch, 1 << 40, [77], "received")
         ended.set()
 
     thread = threading.Thread(target=wait, daemon=True)

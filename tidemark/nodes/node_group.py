@@ -6,6 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from tidemark.control_socket import serve as serve_commands
@@ -285,13 +286,6 @@ class _Gate:
         raise Abandoned(error.message)
 
 
-class _WholeStatus:
-    """The status of a node, as metrics read it."""
-
-    def __init__(self, status: Callable[[], dict[str, Any]]) -> None:
-        self.status = status
-
-
 class NodeGroup(Closable):
     """One node of a group of synchronous replicas, in this process. Use it with `with`, or close it.
 
@@ -404,7 +398,7 @@ class NodeGroup(Closable):
         self._files = PosixFiles(os.path.join(directory, FOLDER))
         try:
             self._files.lock()
-            calls_back = self._want_epoch, self._completed_epoch, self._serve_replicas
+            calls_back = self._want_epoch, lambda: self.parts.completed_epoch, self._serve_replicas
             self._home = StoreHome(directory, parsed, replication, variant, *calls_back, options)
             self._node = GroupNode(
                 self._home,
@@ -421,7 +415,7 @@ class NodeGroup(Closable):
                 _of_site(parsed, replication),
             )
             # Metrics without a value are left out, which are most of them while the store is closed.
-            of_store = _WholeStatus(self._whole_status)
+            of_store = SimpleNamespace(status=self._whole_status)
             self.metrics = None if metrics_at is None else MetricsServing(of_store, metrics_at, SystemClock())
         except BaseException:
             self._files.close_all()
@@ -472,9 +466,6 @@ class NodeGroup(Closable):
     def _serve_replicas(self, db: Database) -> None:
         if self._replicas is not None:
             serve(db, self._replicas, self._secret, self._tls[0], self._heartbeat_row_ms)
-
-    def _completed_epoch(self) -> int:
-        return self._node.completed_epoch
 
     def _want_epoch(self) -> None:
         life = self._node.life

@@ -42,7 +42,6 @@ class _Message:
         return number in self._fields
 
     def value(self, number: int, default: Any = 0) -> Any:
-        """Return the last value of a field."""
         return self._fields.get(number, [default])[-1]
 
     def inner(self, *path: int) -> _Message:

@@ -8,14 +8,14 @@ from typing import Any
 from tidemark.calls import has_calls_of
 from tidemark.database import Database
 from tidemark.derived import described, forwarded
-from tidemark.engine.base.clock import Clock, SystemClock
+from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import SchemaInvalid
 from tidemark.engine.schema.definition import TableDefinition
 from tidemark.engine.schema.names import names_one_of
 from tidemark.remote.executor import OF_PRIMARY, OF_SCHEMA, OF_STORE
 from tidemark.remote.links import TIMEOUT_MS as TIMEOUT_MS
-from tidemark.remote.links import Address, Links
+from tidemark.remote.links import Links
 from tidemark.remote.snapshot import RemoteSnapshot
 from tidemark.remote.table import RemoteTable
 from tidemark.remote.transaction import RemoteTransaction
@@ -52,15 +52,10 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
         ['pen', 'ink']
     """
 
-    def __init__(
-        self, seeds: Sequence[Address], secret: bytes, tls: TlsContext | None, timeout_ms: int | None, clock: Clock
-    ) -> None:
+    def __init__(self, links: Links) -> None:
         """Ask the nodes for the view. Raises: as `connect`."""
-        self._begin(Links(seeds, secret, tls, clock, timeout_ms), clock)
-
-    def _begin(self, links: Links, clock: Clock) -> None:
         self.links = links
-        self._clock = clock
+        self._clock = links.clock
         try:
             self.links.until(self.links.learn)
         except BaseException:
@@ -157,7 +152,6 @@ class RemoteDatabase(TableCreation[RemoteTable], RunsTransactions[RemoteTransact
     check = forwarded(Database.check, "progress")
     checkpoint = forwarded(Database.checkpoint, "progress")
     kill = forwarded(Database.kill)
-    # end of calls
 
     def _forward(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
         what = ["store", method, arguments, named]
@@ -238,4 +232,4 @@ def connect(
         raise SchemaInvalid("give the address of a node")
     for each in seeds:
         check_secret_at(each, secret, tls)
-    return RemoteDatabase(seeds, secret, tls, timeout_ms, SystemClock())
+    return RemoteDatabase(Links(seeds, secret, tls, SystemClock(), timeout_ms))

@@ -332,14 +332,11 @@ class Executor:
         if method in CHANGING:
             return self._change(lambda: getattr(self._db[table], method)(*arguments, **named))
         if method == "get" and len(arguments) == 1 and not named:
-            return self._read(lambda: self._get(table, arguments[0]), lambda found: found[1])[0]
+            get = row_operations.get_with_epoch
+            return self._read(lambda: get(self._db[table].table.newest, arguments[0]), lambda found: found[1])[0]
         if method in READING | OF_TABLE:
             return self._read(lambda: getattr(self._db[table], method)(*arguments, **named))
         raise FrameRejected(f"a table has no call {method!r}")
-
-    def _get(self, table: str, key: Any) -> tuple[Any, int]:
-        """Return the committed row with this key, or None, and the newest epoch that this shows."""
-        return row_operations.get_with_epoch(self._db[table].table.newest, key)
 
     def _call_store(self, method: str, arguments: list[Any], named: dict[str, Any]) -> Any:
         if method in OF_SCHEMA:

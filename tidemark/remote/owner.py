@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tidemark.control_socket import READ, Connection, converse
-from tidemark.engine.base.clock import Clock, SystemClock
+from tidemark.engine.base.clock import SystemClock
 from tidemark.engine.base.errors import (
     CallMemoryExhausted,
     FrameRejected,
@@ -186,8 +186,8 @@ class OwnerLink(CallLink):
 class OwnerLinks(Links):
     """Links to the one process that has a store open."""
 
-    def __init__(self, directory: str | os.PathLike[str], clock: Clock) -> None:
-        super().__init__([HERE], b"", None, clock, TIMEOUT_MS)
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        super().__init__([HERE], b"", None, SystemClock(), TIMEOUT_MS)
         self._directory = directory
 
     def _connected(self, address: Address) -> CallLink:
@@ -198,14 +198,8 @@ class OwnerLinks(Links):
         return work()
 
 
-class OwnedDatabase(RemoteDatabase):
-    """A store that another process of this machine has open. It reads; calls that change anything raise ReadOnly."""
-
-    def __init__(self, directory: str | os.PathLike[str], clock: Clock) -> None:
-        """Raises: PeerError if no process answers in the directory."""
-        self._begin(OwnerLinks(directory, clock), clock)
-
-
-def connect_owner(directory: str | os.PathLike[str]) -> OwnedDatabase:
-    """Connect to the process that has a store open. Raises: PeerError if none answers, or one of an older version."""
-    return OwnedDatabase(directory, SystemClock())
+def connect_owner(directory: str | os.PathLike[str]) -> RemoteDatabase:
+    """Connect to the process of this machine that has a store open. The result reads; calls that change anything raise
+    ReadOnly. Raises: PeerError if no process answers, or one of an older version.
+    """
+    return RemoteDatabase(OwnerLinks(directory))

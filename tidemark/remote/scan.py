@@ -64,7 +64,6 @@ class RemoteScan(ScanForms):
         self._schema: pa.Schema | None = None
 
     def _open(self) -> int:
-        """Begin the scan in the other process; return its number."""
         number, empty = self._ask("scan", self._table, self._of, self._asked.given())
         self._schema = empty.schema
         return int(number)
@@ -125,4 +124,3 @@ class RemoteScan(ScanForms):
     mean = forwarded(Scan.mean)
     aggregate = forwarded(Scan.aggregate)
     sample = forwarded(Scan.sample)
-    # end of calls

@@ -126,7 +126,6 @@ class RemoteSnapshotTable(TableReads):
     # calls: python -m tools.make_faces
     get = forwarded(SnapshotTable.get)
     get_many = forwarded(SnapshotTable.get_many)
-    # end of calls
 
     def _scan(self, asked: ScanAsked) -> RemoteScan:  # type: ignore[override]  # it has the calls of a Scan
         return RemoteScan(self.name, asked, self._snapshot._ask, OF_SNAPSHOT, lambda name: self._definition)

@@ -81,7 +81,6 @@ class RemoteTable(WritableTable):
     get_many = forwarded(TableHandle.get_many)
     indexes = forwarded(TableHandle.indexes)
     partitions = forwarded(TableHandle.partitions)
-    # end of calls
 
     def _scan(self, asked: ScanAsked) -> RemoteScan:  # type: ignore[override]  # it has the calls of a Scan
         reader = _Reader(self._links)
@@ -110,7 +109,6 @@ class _Reader:
         return answer
 
     def close(self) -> None:
-        """Return the link to the pool."""
         if self._taken is not None:
             self._links.put_back(*self._taken)
             self._taken = None

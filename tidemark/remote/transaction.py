@@ -96,7 +96,6 @@ class RemoteTransaction(TransactionReads[RemoteScan]):
 
     # --- usability -------------------------------------------------------------------------------
     def _check(self) -> None:
-        """Raise unless this thread may use the transaction now."""
         if self.is_ended:
             raise TransactionEnded("the transaction has ended; begin another one")
         if self._thread != threading.get_ident():
@@ -281,7 +280,6 @@ class RemoteTransaction(TransactionReads[RemoteScan]):
     delete_where = forwarded(Transaction.delete_where)
     get = forwarded(Transaction.get)
     get_many = forwarded(Transaction.get_many)
-    # end of calls
 
     def _defined(self, table: str) -> TableDefinition:
         return self._definition(table)

@@ -325,7 +325,6 @@ class Channel(Closable):
             raise PeerRefused(error.message, **error.evidence) from error
 
     def _report(self) -> None:
-        """Report to the source which epochs this channel has received and applied."""
         store, replica = self._link.store, self.replica
         if store is None:
             self._receiver.notify()
