@@ -122,6 +122,14 @@ def test_replica_whose_thread_the_loop_has_stopped_is_no_finding() -> None:
         replica.look()
 
 
+def test_mariadb_by_position_that_lost_a_connection_in_a_statement_goes_on() -> None:
+    replica = Asked("mariadb-position", status(io="No", io_errno=1595), status())
+    replica.look()
+    assert replica.said == ["START SLAVE IO_THREAD"] and replica.resumed == 1
+    with pytest.raises(Violation, match="reads no more"):
+        Asked("mariadb-gtid", status(io="No", io_errno=1595)).look()
+
+
 def test_transaction_that_mariadb_repeats_after_a_kill_is_passed_over_once() -> None:
     replica = Asked("mariadb-position", *[status(sql="No", sql_errno=1062)] * 2)
     replica.look()

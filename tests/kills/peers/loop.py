@@ -61,7 +61,9 @@ class Plan:
 
 @dataclass
 class Report:
-    """Results. repeated: transactions that a MariaDB committed, was killed, and applied again, by replica."""
+    """Results. repeated: transactions that a MariaDB committed, was killed, and applied again, by replica. resumed: how
+    often one had lost its connection in the middle of a statement, and was told to go on.
+    """
 
     seed: int
     kills: dict[str, int] = field(default_factory=lambda: dict.fromkeys((STORE, *KINDS), 0))
@@ -69,6 +71,7 @@ class Report:
     done: dict[str, int] = field(default_factory=lambda: dict.fromkeys(EVERY_S, 0))
     purged: int = 0
     repeated: dict[str, int] = field(default_factory=dict)
+    resumed: dict[str, int] = field(default_factory=dict)
     commits: int = 0
     commits_a_second: float = 0.0
     acknowledged: int = 0
@@ -331,13 +334,15 @@ class Loop:
         for name, replica in self.replicas.items():
             seen, silent_from = None, self.clock.monotonic()
             while (replica.read, replica.applied) != (end, end):
+                if replica.read is not None and replica.read > end:
+                    raise Violation(f"{name} says that it has read up to {replica.read}, and the end is {end}")
                 if (replica.read, replica.applied) != seen:
                     seen, silent_from = (replica.read, replica.applied), self.clock.monotonic()
                 elif self.clock.monotonic() - silent_from > SILENT_S_MAX:
                     raise Violation(f"{name} has read and applied up to {seen}, and the end is {end}: {replica.status}")
                 self.pass_time(self.clock.monotonic() + LOOK_S)
                 shown = self.show(shown)
-            self.report.repeated[name] = replica.repeated
+            self.report.repeated[name], self.report.resumed[name] = replica.repeated, replica.resumed
         self.report.catch_up_s = self.clock.monotonic() - began
 
     def _compare(self) -> None:

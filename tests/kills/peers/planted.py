@@ -38,18 +38,7 @@ def heartbeat_ahead() -> None:
     dump.s.heartbeat = ahead  # type: ignore[attr-defined]
 
 
-def hidden_left_out() -> None:
-    """Leave out what a peer must not see, instead of sending an event of the same length."""
-    take = screen.Screen.take
-
-    def leaving_out(self: Any, at: Any, raw: bytes) -> list[screen.Shown]:
-        return [each for each in take(self, at, raw) if each.raw[b.TYPE_OFFSET] != dump.s.IGNORABLE_EVENT]
-
-    screen.Screen.take = leaving_out  # type: ignore[method-assign]
-
-
 DEFECTS: dict[str, Callable[[], None]] = {
     "rows-left-out": rows_left_out,
     "heartbeat-ahead": heartbeat_ahead,
-    "hidden-left-out": hidden_left_out,
 }

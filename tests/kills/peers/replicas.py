@@ -19,6 +19,8 @@ LOG_CHARACTERS = 3_000
 NET_TIMEOUT_S = 6  # longer stalls make a replica connect again
 # What a server says when it applies a transaction once more that it had committed before it was killed.
 DUPLICATE_ROW, NO_ROW, DUPLICATE_COLUMN = 1062, 1032, 1060
+# What a MariaDB that follows by position says when it connects again in the middle of a statement.
+NO_END_OF_STATEMENT = 1595
 
 
 class MariadbReplica(Server):
@@ -48,17 +50,21 @@ class MySqlReplica(MySqlServer):
 @dataclass(frozen=True)
 class Kind:
     """kind: of the server. flavor: of the port that it follows. given: how it follows. repeats: errors by which it says
-    that it has applied a transaction once more after a kill, since it keeps its position outside its tables.
+    that it has applied a transaction once more after a kill, since it keeps its position outside its tables. resumes:
+    the error at which its I/O thread is started again.
     """
 
     kind: type[Server]
     flavor: str
     given: dict[str, str]
     repeats: tuple[int, ...] = ()
+    resumes: int = 0
 
 
 KINDS: Final = {
-    "mariadb-position": Kind(MariadbReplica, "mariadb", {}, (DUPLICATE_ROW, NO_ROW, DUPLICATE_COLUMN)),
+    "mariadb-position": Kind(
+        MariadbReplica, "mariadb", {}, (DUPLICATE_ROW, NO_ROW, DUPLICATE_COLUMN), NO_END_OF_STATEMENT
+    ),
     # The position is committed with the rows, but not with a schema change, which MariaDB commits by itself.
     "mariadb-gtid": Kind(SecondMariadbReplica, "mariadb", {"USE_GTID": "slave_pos"}, (DUPLICATE_COLUMN,)),
     "mysql-gtid": Kind(MySqlReplica, "mysql", {"AUTO_POSITION": "1", "RETRY_COUNT": "86400"}),
@@ -81,6 +87,7 @@ class Replica:
     first_applied: Place | None = None  # at the first look after a start
     status: dict[str, Any] = field(default_factory=dict)
     repeated: int = 0
+    resumed: int = 0
 
     @property
     def read(self) -> Place | None:
@@ -156,6 +163,10 @@ class Replica:
         if self.first_applied is None:
             self.first_applied = self.applied
         is_idle = status["Replica_IO_Running"] == "No" and not self.is_io_stopped
+        if is_idle and status["Last_IO_Errno"] and status["Last_IO_Errno"] == self.kind.resumes:
+            self.stop_io(False)
+            self.resumed += 1
+            is_idle = False
         self.idle_looks = self.idle_looks + 1 if is_idle else 0
         if self.idle_looks > 1 or (is_idle and status["Last_IO_Errno"]):
             reason = f"{status['Last_IO_Errno']} {status['Last_IO_Error']}"
