@@ -20,7 +20,7 @@ from typing import Any
 import tidemark as tm
 from tests.ingest.rig import assert_same
 from tests.kills.peers.proxy import Proxy
-from tests.kills.peers.replicas import KINDS, PATIENCE_S, Replica, ahead_of
+from tests.kills.peers.replicas import KINDS, NET_TIMEOUT_S, PATIENCE_S, Replica, ahead_of
 from tests.kills.peers.store import LOAD, MODE, SERVER_ID, STORE_OPTIONS, run_store
 from tests.kills.sites.judge import Judge, Ledger
 from tests.kills.sites.loop import ANSWER_SECONDS, Life, hear, refuse_existing
@@ -44,6 +44,7 @@ STALL_S_MAX = 10.0
 # Seconds from one to the next, on the average; of stalls and cuts: of each replica.
 EVERY_S = {"stall": 30.0, "cut": 15.0, "io": 20.0, "alter": 25.0, "rotate": 30.0, "purge": 10.0}
 ALTERS_MAX = 30
+SILENCE_S = 1.5 * NET_TIMEOUT_S  # longer than the time after which replicas ask for heartbeats
 # A replica that catches up may be silent for so long, on a machine with other work.
 SILENT_S_MAX = 180.0
 
@@ -325,12 +326,20 @@ class Loop:
         self.report.commits += self.counted
         self.report.commits_a_second = self.report.commits / self.report.seconds
         self.ask("rest")
-        file, position = self.ask("end")["end"]
-        end, began = (file, position), self.clock.monotonic()
-        shown = began
+        began = self.clock.monotonic()
         for name in self.replicas:
             self.proxy.stall(name, 0)
             self.do_go_on(name)
+        self._await_end()
+        self.report.catch_up_s = self.clock.monotonic() - began
+        self.pass_time(self.clock.monotonic() + SILENCE_S)  # now heartbeats say where they are
+        self.ask("mark", 1)
+        self._await_end()
+
+    def _await_end(self) -> None:
+        """Wait until all replicas have read and applied all, and say so. Raises: Violation."""
+        file, position = self.ask("end")["end"]
+        end, shown = (file, position), self.clock.monotonic()
         for name, replica in self.replicas.items():
             seen, silent_from = None, self.clock.monotonic()
             while (replica.read, replica.applied) != (end, end):
@@ -343,7 +352,6 @@ class Loop:
                 self.pass_time(self.clock.monotonic() + LOOK_S)
                 shown = self.show(shown)
             self.report.repeated[name], self.report.resumed[name] = replica.repeated, replica.resumed
-        self.report.catch_up_s = self.clock.monotonic() - began
 
     def _compare(self) -> None:
         """Compare all rows of all tables."""
