@@ -1,7 +1,8 @@
 """The changes of transactions, read from the log: row changes in batches of one table and kind, and schema changes.
 
 Kernels list the records of one piece (a group, or a block of a spool file). Records are ordered by table, and by kind
-where kinds alternate; changes of one row keep their order. The changes of a transaction to one row are joined into one.
+where kinds alternate; changes of one row keep their order. The changes of a transaction to one row are joined into one,
+unless it moves values of a unique index in a way that only its steps in their order show.
 A transaction is in one piece unless it spooled; then rows that it changed more than once are deferred to its end.
 
 A transaction that was open while a table or a partition was dropped has records after the drop. They changed no row, so
@@ -11,9 +12,9 @@ A transaction that was open while a table or a partition was dropped has records
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -59,6 +60,7 @@ from tidemark.engine.log.row_changes_layout import (
 )
 from tidemark.engine.memory.arena import NOTHING
 from tidemark.engine.memory.arena_layout import COUNT_SHIFT, ST_INVARIANT, ST_MORE, ST_SPACE
+from tidemark.engine.rows.column_output import decode_rows
 from tidemark.engine.rows.key_hashes import hash_images
 from tidemark.engine.rows.row_format import RowFormat
 from tidemark.engine.schema.definition import TableDefinition
@@ -343,26 +345,35 @@ def _is_apart(rows: Words) -> NDArray[np.bool_]:
     return apart
 
 
-def _joined(rows: Words) -> Words:
-    """Return the changes joined to one for each transaction and row."""
+def _joined(rows: Words, apart: NDArray[np.bool_] | None = None) -> Words:
+    """Return the changes joined to one for each transaction and row, those that are `apart` as they are. The rows given
+    are changed.
+    """
     if not rows[:, RW_IS_AGAIN].any():
         kinds = rows[:, RW_KIND]
         return rows if not (kinds == KIND_NOOP).any() else np.ascontiguousarray(rows[kinds != KIND_NOOP])
     order = np.lexsort((rows[:, RW_PLACE], _is_apart(rows), rows[:, RW_TXID])).astype(np.int64)
     kept = np.empty(len(rows), dtype=np.int64)
-    join_rows(rows.reshape(-1), order, kept)
+    join_rows(rows.reshape(-1), order, np.zeros_like(kept) if apart is None else apart.astype(np.int64), kept)
     return np.ascontiguousarray(rows[kept != 0])
 
 
-def _batches(words: Words, rows: Words, row_format: RowFormat) -> Iterator[RowChanges]:
-    """Yield runs of one kind, with whole images."""
-    rows = _joined(rows)
+class _Imaged(NamedTuple):
+    """Changes in the form of row lists, and where in `words` their images start, before and after."""
+
+    rows: Words
+    words: Words
+    images: Words
+
+
+def _imaged(words: Words, rows: Words, row_format: RowFormat) -> _Imaged | None:
+    """Find or assemble the images of joined changes; None if no change is left."""
     # Without its before-image, a change is incomplete: the parts that it left unchanged are not in the log.
     is_untold = (rows[:, RW_BEFORE] == PART_NONE) & np.isin(rows[:, RW_KIND], (KIND_UPDATE, KIND_DELETE))
     if is_untold.any():
         rows = np.ascontiguousarray(rows[~is_untold])
     if not len(rows):
-        return
+        return None
     shape = _shape(row_format)
     first = 0
     extra = np.empty(_EXTRA_WORDS, dtype=np.int64)
@@ -378,7 +389,62 @@ def _batches(words: Words, rows: Words, row_format: RowFormat) -> Iterator[RowCh
         extra = larger
     used = int(places[-1])
     whole = np.concatenate([words, extra[:used]]) if used else words
-    images = places[:-1].reshape(-1, 2)
+    return _Imaged(rows, whole, places[:-1].reshape(-1, 2))
+
+
+def _joined_and_imaged(words: Words, rows: Words, row_format: RowFormat) -> _Imaged | None:
+    """Join changes of one transaction to a row, except where a server that takes one after the other could not take
+    them joined: a value of a unique index would come to a row before another row has released it.
+    """
+    is_unique = any(index.is_unique for index in row_format.definition.indexes)
+    again = np.unique(rows[rows[:, RW_IS_AGAIN] != 0, RW_TXID]) if is_unique else NOTHING
+    if not again.size:
+        return _imaged(words, _joined(rows), row_format)
+    found = _imaged(words, _joined(rows.copy()), row_format)
+    clashing = [] if found is None else _clashing(found, again, row_format)
+    if not clashing:
+        return found
+    return _imaged(words, _joined(rows, np.isin(rows[:, RW_TXID], clashing)), row_format)
+
+
+def _clashing(found: _Imaged, txids: Words, row_format: RowFormat) -> list[int]:
+    """Return those of some transactions in which a row gets a value of a unique index that another row still has."""
+    clashing = set()
+    some = np.flatnonzero(np.isin(found.rows[:, RW_TXID], txids))
+    owners = found.rows[some, RW_TXID].tolist()
+    for index in row_format.definition.indexes:
+        if not index.is_unique:
+            continue
+        before, after = (_keys(found, some, side, index.columns, row_format) for side in (0, 1))
+        held: dict[tuple[int, Any], int] = {}  # where in the order the holder of a value releases it
+        for place, (owner, old, new) in enumerate(zip(owners, before, after, strict=True)):
+            if old is not None and old != new:
+                held[owner, old] = place
+        for place, (owner, old, new) in enumerate(zip(owners, before, after, strict=True)):
+            if new is not None and old != new and held.get((owner, new), -1) > place:
+                clashing.add(owner)
+    return sorted(clashing)
+
+
+def _keys(found: _Imaged, some: Words, side: int, columns: Sequence[str], row_format: RowFormat) -> list[Any]:
+    """Return the values of some columns in one image of some rows: None without the image, or if one is NULL."""
+    keys: list[Any] = [None] * len(some)
+    there = np.flatnonzero(found.images[some, side] != PART_NONE)
+    if len(there):
+        starts = np.ascontiguousarray(found.images[some[there], side])
+        rows = decode_rows(row_format, found.words, starts, len(starts), list(columns))
+        values = zip(*(column.to_pylist() for column in rows.columns), strict=True)
+        for place, value in zip(there.tolist(), values, strict=True):
+            keys[place] = None if None in value else value
+    return keys
+
+
+def _batches(words: Words, rows: Words, row_format: RowFormat) -> Iterator[RowChanges]:
+    """Yield runs of one kind, with whole images."""
+    found = _joined_and_imaged(words, rows, row_format)
+    if found is None:
+        return
+    rows, whole, images = found
     has_disk = np.stack([rows[:, RW_BEFORE_DISK] != PART_NONE, rows[:, RW_AFTER_DISK] != PART_NONE], axis=1)
     codes = rows[:, RW_KIND] << 4 | has_disk[:, 0] << 3 | has_disk[:, 1] << 2 | (images != PART_NONE) @ (1, 2)
     order = _in_few_runs(whole, images, codes, row_format)

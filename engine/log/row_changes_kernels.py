@@ -185,12 +185,13 @@ def list_rows(words, records, chosen, shape, out):
     return count
 
 
-@kernel("int64(int64[::1], int64[::1], int64[::1])", nogil=True)
-def join_rows(rows, order, kept):
+@kernel("int64(int64[::1], int64[::1], int64[::1], int64[::1])", nogil=True)
+def join_rows(rows, order, apart, kept):
     """Join all changes of a transaction to a row into one, at the position of the last; return how many are left.
 
-    order: the changes sorted by transaction and place, those of one row in the order they happened. kept: set to 0 for
-    a change that was joined into another. The first before-image and the last after-image remain, part by part; a row
+    order: the changes sorted by transaction and place, those of one row in the order they happened. apart: not 0 for a
+    change that is not joined, of a row whose first before-image is there. kept: set to 0 for a change that was joined
+    into another. The first before-image and the last after-image remain, part by part; a row
     inserted and deleted again leaves no change. Changes applied from several servers are joined only within a run of
     one server: otherwise they would be sent with the id of the last server, and a row that one server inserted and
     another deleted would not be sent.
@@ -206,7 +207,7 @@ def join_rows(rows, order, kept):
         for position in range(begin, end - 1):
             source = order[position] * G.ROW_LIST_WORDS
             target = order[position + 1] * G.ROW_LIST_WORDS
-            if is_reported and is_of_others(rows, source, target):
+            if is_reported and (stays_apart(rows, order[position], apart) or is_of_others(rows, source, target)):
                 kept[order[position]] = settle_kind(rows, source)
                 left += kept[order[position]]
                 hand_over(rows, source, target)
@@ -247,6 +248,12 @@ def join_into(rows, source, target):
     for part in range(G.RW_AFTER_VAR, G.RW_BEFORE):
         if rows[target + part] == G.PART_NONE:
             rows[target + part] = rows[source + part]
+
+
+@helper
+def stays_apart(rows, number, apart):
+    """Whether a change is not joined into the next one, although both are of one server; one that only reads is."""
+    return apart[number] != 0 and rows[number * G.ROW_LIST_WORDS + G.RW_TAIL] & L.ANY_VALUE_MASK != L.ANY_VALUE_READ
 
 
 @helper

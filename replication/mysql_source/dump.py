@@ -175,6 +175,21 @@ class _RawEvents:
         self.at = Position(at.file, end)
         return at, raw
 
+    def run(self, is_wanted: Callable[[bytes], bool]) -> list[bytes]:
+        """Return the next events that are wanted, of those that were read already, up to the first other one."""
+        found = []
+        piece, begin, position = self._piece, self._begin, self.at.position
+        while len(piece) - begin >= b.HEADER_BYTES:
+            raw = piece[begin : begin + int.from_bytes(piece[begin + 9 : begin + 13], "little")]
+            end = position + len(raw)
+            if not is_wanted(raw) or int.from_bytes(raw[13:17], "little") != end:
+                break
+            found.append(raw)
+            begin, position = begin + len(raw), end
+        if found:
+            self._begin, self.at = begin, Position(self.at.file, position)
+        return found
+
     def _fill(self, bytes_max: int) -> bool:
         found = self._binlog.read(self.at, bytes_max)
         if found is None:
@@ -295,6 +310,10 @@ class Dump(Closable):
                 if self._reason is not None:
                     raise self._reason
                 return
+            if run := self._events.run(self._screen.repeats):
+                for raw in self._screen.take_repeated(run, self._events.at):
+                    yield self._message(raw)  # events of rows are the same in all forms
+                continue
             found = self._events.next()
             if found is not None:
                 yield from self._sent(*found)

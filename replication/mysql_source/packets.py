@@ -121,6 +121,8 @@ class Fields:
 # --- writing --------------------------------------------------------------------------------------
 def packets(message: bytes, sequence: int) -> bytes:
     """Return a message as packets; the first has this sequence number."""
+    if len(message) < p.PACKET_BYTES_MAX:
+        return (len(message) | (sequence & 0xFF) << 24).to_bytes(HEADER_BYTES, "little") + message
     pieces = []
     at = 0
     while True:

@@ -68,6 +68,8 @@ class Screen:
     def _begin(self) -> None:
         self._tables: dict[int, TableMap] = {}
         self._epoch = 0
+        # What events of rows that are shown as they are have before their rows, by type and number of the table.
+        self._heads: dict[bytes, bytes] = {}
 
     @property
     def is_between_transactions(self) -> bool:
@@ -77,6 +79,20 @@ class Screen:
         """Take an event that the peer does not get. Raises: BinlogDamaged, LimitExceeded."""
         if self._boundaries.step(raw[4], self._parsed(at, raw)):
             self._begin()
+
+    def repeats(self, raw: bytes) -> bool:
+        """Whether an event is whole, and says the same as one that was shown as it is, but of other rows."""
+        head = self._heads.get(_key(raw))
+        if head is None or not raw.startswith(head, b.HEADER_BYTES):
+            return False
+        checksum = raw[-b.CHECKSUM_BYTES :]
+        return zlib.crc32(memoryview(raw)[: -b.CHECKSUM_BYTES]) == int.from_bytes(checksum, "little")
+
+    def take_repeated(self, run: list[bytes], end: Position) -> list[bytes]:
+        """Take events that `repeats` says yes to, the next ones up to a position; return the events to send now."""
+        ready = [*(each.raw for each in self._held), *run[:-1]]
+        self._held = [Shown(run[-1], end)]
+        return ready
 
     def _parsed(self, at: Position, raw: bytes) -> e.Event | None:
         """Return the event, checked; None if nothing in it matters here."""
@@ -97,6 +113,7 @@ class Screen:
         is_hidden = False
         if isinstance(event, TableMap):
             self._tables[event.table_id] = event
+            self._heads.clear()
             is_hidden = self._hides(event)
         elif isinstance(event, e.Rows):
             is_hidden = self._hides_rows(event, at)
@@ -105,6 +122,8 @@ class Screen:
         if is_boundary:
             self._begin()
         if isinstance(event, e.Rows) and not is_hidden:
+            if self._tables[event.table_id].database != _HIDDEN_DATABASE:
+                self._heads[_key(raw)] = raw[b.HEADER_BYTES : len(raw) - b.CHECKSUM_BYTES - len(event.body)]
             ready, self._held = self._held, [shown]
             return ready
         if is_hidden and self._held:
@@ -143,6 +162,11 @@ class Screen:
                 " later position"
             )
         return False
+
+
+def _key(raw: bytes) -> bytes:
+    """Return the type of a row event and the number of its table."""
+    return raw[b.TYPE_OFFSET : b.TYPE_OFFSET + 1] + raw[b.HEADER_BYTES : _ROW_FLAGS.start]
 
 
 def _full_bitmap(columns: int) -> bytes:

@@ -4,9 +4,9 @@ store.
 
 from __future__ import annotations
 
+import operator
 import re
 import signal
-import subprocess
 import tempfile
 import threading
 from collections.abc import Callable, Iterator
@@ -55,38 +55,15 @@ class Source(Server):
 
     @property
     def address(self) -> Address:
-        return Address("localhost", socket=str(self._socket))
+        return Address("localhost", socket=self.socket)
 
     def over_network(self, password: str = PASSWORD, tls: Tls | None = None) -> Address:
         return Address("localhost", self.port, USER, password, tls=tls)
-
-    def kill(self) -> None:
-        """Send SIGKILL: for the server's memory this is like a crash of the machine."""
-        assert self._process is not None
-        self._process.kill()
-        self._process.wait(_LIMIT_S)
 
     def pause(self, is_paused: bool) -> None:
         """Stop answering, like a network that drops packets; or continue."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP if is_paused else signal.SIGCONT)
-
-    def start_again(self) -> None:
-        """Start the same server again on its old data."""
-        assert self._process is not None
-        with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(self._process.args, env=self.environment(), stdout=log, stderr=log)
-        self.await_answer()
-
-    def await_answer(self) -> None:
-        admin = self.root / "usr/bin/mariadb-admin"
-        subprocess.run(
-            [admin, "--no-defaults", f"--socket={self._socket}", "--wait=300", "--connect-timeout=60", "ping"],
-            env=self.environment(),
-            check=True,
-            capture_output=True,
-            timeout=_LIMIT_S,
-        )
 
     def sql(self, text: str) -> str:
         """Run statements, in database `d` if it exists: sequences need one."""
@@ -125,7 +102,7 @@ class MySqlSource(MySqlServer):
 
     @property
     def address(self) -> Address:
-        return Address("localhost", socket=str(self._socket))
+        return Address("localhost", socket=self.socket)
 
     def sql(self, text: str) -> str:
         numbers = (
@@ -203,11 +180,11 @@ def following(db: tm.Database, source: Source, **given: Any) -> Iterator[Ingest]
             raise errors[0]
 
 
-def rows_at(source: AnySource, table: str, columns: list[str]) -> list[tuple[Any, ...]]:
+def rows_at(source: Server, table: str, columns: list[str]) -> list[tuple[Any, ...]]:
     """Return all rows of a server's table as Python values, ordered by the first column."""
     import pymysql
 
-    connection = pymysql.connect(unix_socket=source.address.socket, user="root", charset="utf8mb4")
+    connection = pymysql.connect(unix_socket=source.socket, user="root", charset="utf8mb4")
     try:
         with connection.cursor() as cursor:
             cursor.execute("SET time_zone='+00:00'")
@@ -236,13 +213,15 @@ def _unpacked(row: tuple[Any, ...], kinds: list[ColumnType]) -> tuple[Any, ...]:
     )
 
 
-def assert_same(db: tm.Database, source: AnySource, *tables: str) -> None:
+def assert_same(db: tm.Database, source: Server, *tables: str) -> None:
     """Check that every row of these tables is equal on both sides, and their columns too."""
     for table in tables:
-        columns = [column.name for column in db[table].definition.columns]
-        kinds = [column.type for column in db[table].definition.columns]
-        here = [_plain(row) for row in rows_in(db, table, columns)]
-        there = [_unpacked(row, kinds) for row in rows_at(source, table, columns)]
+        definition = db[table].definition
+        columns = [column.name for column in definition.columns]
+        kinds = [column.type for column in definition.columns]
+        by_key = operator.itemgetter(*definition.key_positions)
+        here = sorted((_plain(row) for row in rows_in(db, table, columns)), key=by_key)
+        there = sorted((_unpacked(row, kinds) for row in rows_at(source, table, columns)), key=by_key)
         wrong = [pair for pair in zip(here, there, strict=False) if pair[0] != pair[1]]
         assert here == there, (table, columns, len(here), len(there), wrong[:3])
 

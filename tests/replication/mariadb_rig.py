@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from tests.replication.packages import Packages, apt
 
@@ -113,9 +114,25 @@ class Server:
         ]
 
     def start(self) -> None:
-        command = self.server_command()
-        with (self.folder / "log").open("wb") as log:
+        self._run(self.server_command())
+        self.await_answer()
+
+    def start_again(self) -> None:
+        """Start the server again on its old data."""
+        self.launch()
+        self.await_answer()
+
+    def launch(self) -> None:
+        """Begin to start the server again on its old data; do not wait until it answers."""
+        assert self._process is not None
+        self._run(self._process.args)
+
+    def _run(self, command: Any) -> None:
+        with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen(command, env=self.environment(), stdout=log, stderr=log)
+
+    def await_answer(self) -> None:
+        assert self._process is not None
         for _ in range(_START_ATTEMPTS):
             if self._process.poll() is not None:
                 break
@@ -128,6 +145,20 @@ class Server:
             if ping.returncode == 0:
                 return
         raise AssertionError((self.folder / "log").read_text()[-3_000:])
+
+    def kill(self) -> None:
+        """Send SIGKILL: for the server's memory this is like a crash of the machine."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(_LIMIT_S)
+
+    def has_ended(self) -> bool:
+        return self._process is None or self._process.poll() is not None
+
+    @property
+    def socket(self) -> str:
+        """The file of its socket."""
+        return str(self._socket)
 
     def stop(self) -> None:
         if self._process is not None:

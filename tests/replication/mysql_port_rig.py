@@ -150,8 +150,12 @@ def follow(server: Server, address: tuple[str, int], **given: str) -> None:
 
 def replica_status(server: Server) -> dict[str, str]:
     """Return the row of SHOW REPLICA STATUS, with MySQL's names."""
-    found = server.row("SHOW SLAVE STATUS" if server.client == "mariadb" else "SHOW REPLICA STATUS")
-    return {name.replace("Master", "Source").replace("Slave", "Replica"): value for name, value in found.items()}
+    return with_mysqls_names(server.row("SHOW SLAVE STATUS" if server.client == "mariadb" else "SHOW REPLICA STATUS"))
+
+
+def with_mysqls_names(status: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of SHOW REPLICA STATUS of either server, with MySQL's names."""
+    return {name.replace("Master", "Source").replace("Slave", "Replica"): value for name, value in status.items()}
 
 
 def wait_equal(server: Server, db: tm.Database, table: str = "shop.item") -> None:

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+import tidemark as tm
 from tests.replication.history import History
 from tests.replication.mysql_dump_rig import REPLICA_ID, Replica, added_up, dump_of, header, messages_of
+from tests.replication.mysql_port_rig import ITEM, served_end, store
 from tests.replication.mysql_rig import SERVERS
 from tests.replication.site import DISK, WHOLE, account_site, open_site
 from tests.seeds import fresh_seeds
@@ -570,3 +572,45 @@ def test_replica_that_asks_for_what_follows_has_received_all_before(site: Any) -
         for _ in range(3):
             next(sent)
     assert set(received) == {(REPLICA_ID, epoch)}
+
+
+# --- events of rows that only repeat ------------------------------------------------------------------
+def _fill(db: tm.Database) -> None:
+    """Make epochs of many events: of two tables, all kinds of changes, several events each."""
+    db.create_table("shop.other", ITEM, "id")
+    for table in (db["shop.item"], db["shop.other"]):
+        for first in (0, 3_000):
+            table.insert_many([{"id": first + number, "v": "x" * 40} for number in range(1_500)])
+            table.update_many([{"id": first + number, "v": "y" * 30} for number in range(1_000)])
+            table.delete_many(range(first, first + 700))
+    served_end(db)
+    db["shop.item"].insert({"id": 9_000, "v": None})
+    served_end(db)
+
+
+@pytest.mark.parametrize("given", [{}, {"flavor": MARIADB, "gtids": ""}, {"is_semi_sync": True}, {"status_rows": True}])
+def test_events_that_only_repeat_are_sent_as_if_each_had_been_parsed(
+    given: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store(tmp_path, log_gtids=True) as db:
+        _fill(db)
+        repeated: list[int] = []
+        take = Screen.take_repeated
+        monkeypatch.setattr(Screen, "take_repeated", lambda *a: (repeated.append(len(a[1])), take(*a))[1])
+        if "gtids" in given:
+            given = {**given, "served_gtids": Gtids(db.endpoint.log().writer)}
+        fast = messages_of(db, **given)
+        monkeypatch.setattr(Screen, "repeats", lambda *_: False)
+        assert fast == messages_of(db, **given)
+        assert sum(repeated) > 20
+
+
+def test_damage_in_an_event_that_only_repeats_ends_the_dump(tmp_path: Path) -> None:
+    with store(tmp_path) as db:
+        _fill(db)
+        path = tmp_path / "store/binlog/binlog.000001"
+        data = bytearray(path.read_bytes())
+        data[data.rindex(b"y" * 30)] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(Refused, match="fails its checksum"):
+            messages_of(db)

@@ -110,9 +110,23 @@ def test_kill_ends_connections_of_the_same_user_alone(serving: Any, client: Clie
         assert other.message()[0] == p.OK
 
 
-def test_dump_without_a_known_checksum_is_refused(client: Client) -> None:
-    client.command(p.COM_BINLOG_DUMP, dump_command())
-    assert error_of(client.message()) == 1236
+@pytest.mark.parametrize("said, server_id, errno", [("", 0, 1236), ("SET @master_binlog_checksum = 'MD5'", 7, 1236)])
+def test_dump_without_a_known_checksum_is_refused(client: Client, said: str, server_id: int, errno: int) -> None:
+    if said:
+        assert client.query(said)[0] == p.OK
+    client.command(p.COM_BINLOG_DUMP, dump_command(server_id=server_id))
+    assert error_of(client.message()) == errno
+    assert client.is_shut()
+
+
+def test_replica_whose_settings_are_gone_is_told_to_begin_anew(client: Client) -> None:
+    """Story: a link was cut while a MariaDB set its variables. Its client connected again by itself, without a word to
+    the replica, and the new connection asked for a dump without any of them. It was refused with 1236, at which a
+    replica stops for good. At other errors it connects again and sets all.
+    """
+    client.command(p.COM_BINLOG_DUMP, dump_command(server_id=7))
+    message = client.message()
+    assert error_of(message) == 1105 and b"checksum" in message
     assert client.is_shut()
 
 
@@ -294,7 +308,7 @@ def test_secrets_and_packets_of_registration_are_in_no_log(serving: Any, caplog:
         client.command(p.COM_REGISTER_SLAVE, (7).to_bytes(4, "little") + fields + bytes(10))
         assert client.message()[0] == p.OK
         client.command(p.COM_BINLOG_DUMP, dump_command())
-        assert error_of(client.message()) == 1236
+        assert error_of(client.message()) == 1105
     serving.close()
     assert SECRET.decode() not in caplog.text and repr(SECRET) not in caplog.text
 

@@ -208,6 +208,22 @@ TURNS: tuple[Turn, ...] = (
         for server in ("MariaDB", "MySQL")
     ),
     Turn(
+        "kills of a served store and of its replicas",
+        lambda seed: (
+            "-m",
+            "tests.kills.peers",
+            FOLDER,
+            "--json",
+            "--minutes",
+            "0.7",
+            "--kills",
+            "2",
+            "--seed",
+            str(seed),
+        ),
+        ("commits", "acknowledged", "rows"),
+    ),
+    Turn(
         "kills of Spark's work",
         lambda seed: ("-m", "tests.kills.spark", FOLDER, "--rounds", "2", "--seed", str(seed)),
         ("rounds", "kills"),

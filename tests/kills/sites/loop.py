@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from itertools import combinations
 from multiprocessing import connection
@@ -55,7 +55,8 @@ class KillReport:
 class Life:
     """One process of one site, forked from this process, in which imports and compiled code are ready."""
 
-    def __init__(self, mode: str, server_id: int, directory: str, number: int, ledger: Ledger) -> None:
+    def __init__(self, server_id: int, ledger: Ledger, run: Callable[..., None], *given: object) -> None:
+        """run: called in the process with `given` and its ends of the pipes: commands, lines."""
         self.server_id = server_id
         self._ledger = ledger
         self._answers: list[dict[str, Any]] = []
@@ -64,9 +65,7 @@ class Life:
         self.failed = "it says nothing"
         commands, self._commands = _FORK.Pipe(duplex=False)
         self.lines, lines = _FORK.Pipe(duplex=False)
-        self.process = _FORK.Process(
-            target=run_site, args=(mode, server_id, directory, number, commands, lines), daemon=True
-        )
+        self.process = _FORK.Process(target=run, args=(*given, commands, lines), daemon=True)
         self.process.start()
         commands.close()
         lines.close()
@@ -121,7 +120,21 @@ class Life:
             raise Violation(f"site {self.server_id} ended by itself with code {code}: {self.failed}")
 
 
-def _refuse_existing(directory: str) -> None:
+def hear(lives: Collection[Life], seconds: float, is_enough: Callable[[], bool] = lambda: False) -> bool:
+    """Take lines from processes for this long, or until it is enough; return whether it was."""
+    clock = SystemClock()
+    until = clock.monotonic() + seconds
+    while not is_enough():
+        left = until - clock.monotonic()
+        heard = {life.lines: life for life in lives if not life.is_over}
+        if left <= 0 or not heard:
+            return False
+        for each in connection.wait(list(heard), left):
+            heard[each].hear()  # type: ignore[index]
+    return True
+
+
+def refuse_existing(directory: str) -> None:
     """Refuse a directory that exists: what its writers acknowledged is not known any more. Raises: Rejected."""
     try:
         PosixFiles(directory).close_all()
@@ -137,14 +150,13 @@ class Circuit:
         self.mode = mode
         self.directories = {each.server_id: f"{folder}-site{each.server_id}" for each in mode.sites}
         for directory in self.directories.values():
-            _refuse_existing(directory)
+            refuse_existing(directory)
         self.ledger = Ledger()
         self.judge = Judge(mode, self.directories)
         self.ports: dict[str, int] = {}
         self._numbers = dict.fromkeys(self.directories, seed % 997)
         self.lives: dict[int, Life] = {}
         self._marks = 0
-        self._clock = SystemClock()
 
     def begin(self) -> None:
         """Start all sites, serving and following."""
@@ -157,21 +169,14 @@ class Circuit:
     def restart(self, site: int) -> None:
         """Start the next life of a site, which begins to open its store."""
         self._numbers[site] += 1
-        self.lives[site] = Life(self.mode.name, site, self.directories[site], self._numbers[site], self.ledger)
+        given = (self.mode.name, site, self.directories[site], self._numbers[site])
+        self.lives[site] = Life(site, self.ledger, run_site, *given)
         self.lives[site].send("open", self.ports)
 
     # --- hearing ----------------------------------------------------------------------------------
     def hear(self, seconds: float, is_enough: Callable[[], bool] = lambda: False) -> bool:
         """Take lines from the sites for this long, or until it is enough; return whether it was."""
-        until = self._clock.monotonic() + seconds
-        while not is_enough():
-            left = until - self._clock.monotonic()
-            lives = {life.lines: life for life in self.lives.values() if not life.is_over}
-            if left <= 0 or not lives:
-                return False
-            for each in connection.wait(list(lives), left):
-                lives[each].hear()  # type: ignore[index]
-        return True
+        return hear(self.lives.values(), seconds, is_enough)
 
     def answer(self, life: Life) -> dict[str, Any]:
         """Return the answer to the oldest line without one. Raises: Violation if none comes."""

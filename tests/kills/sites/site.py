@@ -168,8 +168,12 @@ def get_ready() -> None:
 
 def run_site(mode: str, server_id: int, directory: str, life: int, commands: Connection, lines: Connection) -> None:
     """Run one life, in a process of its own."""
+    run_life(Site(mode, server_id, directory, life, lines), commands)
+
+
+def run_life(site: Site, commands: Connection) -> None:
+    """Execute lines until the process is killed, or fails and says why."""
     logging.getLogger("tidemark").setLevel(logging.ERROR)  # broken links are normal here
-    site = Site(mode, server_id, directory, life, lines)
     try:
         site.run(commands)
     except Error as error:
