@@ -302,6 +302,10 @@ class Dump(Closable):
         self._screen.take(*found)
         is_from_start = at.position == b.FIRST_POSITION
         yield self._message(self._described(found[1], is_from_start))
+        if self._mariadb is not None and not is_from_start:
+            found = first.next()
+            if found is not None and found[1][b.TYPE_OFFSET] == b.PREVIOUS_GTIDS_EVENT:
+                yield self._message(self._mariadb.state_before(found[1]))
         self._events = first if is_from_start else _RawEvents(self._binlog, at)
         self._continue_within(at)
         while True:

@@ -91,10 +91,22 @@ class MariadbEvents:
             own = e.FormatDescription(self._version, event.created_s, _POST_HEADER_BYTES)
             return [_framed(own, header, 0)]
         if kind == b.PREVIOUS_GTIDS_EVENT:
-            header, event = e.parse(raw, _PLACE)
-            assert isinstance(event, e.PreviousGtids)
-            return [_framed(_list(header.server_id, event.number_of() or 0), header, header.end_position)]
+            return [_state(raw, has_position=True)]
         return [raw]
+
+    def state_before(self, raw: bytes) -> bytes:
+        """Return the list for a file's PREVIOUS_GTIDS at the head of a dump from further on in the file. A mysqlbinlog
+        that begins at a GTID takes the first list that it sees for the state before all that follows. It has no
+        position, so that a replica does not go back to it.
+        """
+        return _state(raw, has_position=False)
+
+
+def _state(raw: bytes, has_position: bool) -> bytes:
+    header, event = e.parse(raw, _PLACE)
+    assert isinstance(event, e.PreviousGtids)
+    found = _list(header.server_id, event.number_of() or 0)
+    return _framed(found, header, header.end_position if has_position else 0)
 
 
 def _framed(event: e.Event, header: e.EventHeader, position: int) -> bytes:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date, datetime, time
 from decimal import Decimal, InvalidOperation
-from math import isfinite
+from math import copysign, isfinite
 from typing import Any, NamedTuple
 
 from tidemark.engine import types as t
@@ -97,7 +97,10 @@ def _hexadecimal(value: bytes) -> str:
 
 
 def _float_literal(value: float) -> str:
-    return repr(value) if isfinite(value) else quoted(repr(value))
+    if not isfinite(value):
+        return quoted(repr(value))
+    # A server reads -0.0 as a decimal, which has no sign of zero.
+    return repr(value) if value or copysign(1, value) > 0 else "-0e0"
 
 
 def _day_or_clock(value: date | time) -> str:

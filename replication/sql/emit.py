@@ -38,7 +38,7 @@ def _names(columns: Sequence[str]) -> str:
 
 
 def _can_be_default(kind: ColumnType, value: Any) -> bool:
-    """Whether a server accepts the value as a default: LOBs have none there, and NaN and infinity are invalid.
+    """Whether a server accepts the literal as a default: LOBs have none there, and NaN and infinity are invalid.
     Computed defaults are Tidemark's: rows come with their values, and a server's moment is of its session's zone.
     """
     return not (kind.is_lob or isinstance(value, Computed) or (isinstance(value, float) and not isfinite(value)))
@@ -48,11 +48,17 @@ def _default(value: Any, kind: ColumnType | None) -> str:
     return f"{value.name}()" if isinstance(value, Computed) else literal_of(value, kind)
 
 
-def column(each: Column, *, is_exact: bool = False) -> str:
-    """Return a column as in CREATE TABLE. is_exact: in the form that only Tidemark reads."""
+def column(each: Column, *, is_exact: bool = False, is_added: bool = False) -> str:
+    """Return a column as in CREATE TABLE. is_exact: in the form that only Tidemark reads. is_added: existing rows get
+    the default, so that of a LOB is an expression, which servers take, and one that is no number stays, so that a
+    server stops instead of filling in 0.
+    """
     words = [name(each.name), to_sql(each.type, is_exact=is_exact), "NULL" if each.nullable else "NOT NULL"]
     if each.has_default and (is_exact or _can_be_default(each.type, each.default)):
         words.append("DEFAULT " + _default(each.default, each.type))
+    elif is_added and each.has_default and each.default is not None:
+        default = _default(each.default, each.type)
+        words.append(f"DEFAULT ({default})" if each.type.is_lob else f"DEFAULT {default}")
     check = "" if is_exact else SQL_TYPES[type(each.type)].check
     if check:
         words.append(f"CHECK ({check}({name(each.name)}))")
@@ -132,7 +138,7 @@ def _alteration(statement: s.TableChange, before: TableDefinition | None, *, is_
         case s.RenameTable():
             return "RENAME TO " + table_name(statement.to)
         case s.AddColumn():
-            return "ADD COLUMN " + column(statement.column, is_exact=is_exact)
+            return "ADD COLUMN " + column(statement.column, is_exact=is_exact, is_added=True)
         case s.DropColumn():
             return "DROP COLUMN " + name(statement.column)
         case s.RenameColumn():

@@ -76,7 +76,7 @@ class Server:
         """
         return {**environment(self.root), "TMPDIR": str(self.folder)}
 
-    def _call(self, *command: str | Path, text: str = "") -> str:
+    def _call(self, *command: str | Path, text: str = "", errors: str = "strict") -> str:
         done = subprocess.run(
             [str(each) for each in command],
             env=self.environment(),
@@ -85,7 +85,7 @@ class Server:
             timeout=_LIMIT_S,
         )
         assert done.returncode == 0, done.stderr.decode(errors="replace")[-3_000:]
-        return done.stdout.decode()
+        return done.stdout.decode(errors=errors)
 
     def program(self, name: str) -> list[str]:
         """Return the command of a program of the packages."""

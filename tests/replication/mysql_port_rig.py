@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import tidemark as tm
 from tests.replication.mariadb_rig import Server
 from tests.replication.test_mysql_login import proof_of, response
@@ -148,6 +150,21 @@ def follow(server: Server, address: tuple[str, int], **given: str) -> None:
     server.sql("START SLAVE" if is_mariadb else "START REPLICA")
 
 
+def remote(server: Server, address: tuple[str, int]) -> list[str]:
+    """Return the options by which a server's mysqlbinlog reads from a served store."""
+    return [
+        *("--read-from-remote-server", f"--host={HOST}", f"--port={address[1]}", "--user=repl"),
+        *(f"--password={SECRET.decode()}", *([] if server.client == "mariadb" else ["--ssl-mode=DISABLED"])),
+    ]
+
+
+def library_reader(address: tuple[str, int], **given: Any) -> Any:
+    """Return a reader of python-mysql-replication; skip the test without it."""
+    library = pytest.importorskip("pymysqlreplication", reason="mysql-replication is not installed")
+    login = {"host": HOST, "port": address[1], "user": "repl", "password": SECRET.decode(), "ssl_disabled": True}
+    return library.BinLogStreamReader(connection_settings=login, server_id=99, **given)
+
+
 def replica_status(server: Server) -> dict[str, str]:
     """Return the row of SHOW REPLICA STATUS, with MySQL's names."""
     return with_mysqls_names(server.row("SHOW SLAVE STATUS" if server.client == "mariadb" else "SHOW REPLICA STATUS"))
@@ -158,12 +175,18 @@ def with_mysqls_names(status: dict[str, Any]) -> dict[str, Any]:
     return {name.replace("Master", "Source").replace("Slave", "Replica"): value for name, value in status.items()}
 
 
-def wait_equal(server: Server, db: tm.Database, table: str = "shop.item") -> None:
-    """Wait until a server has applied all; compare the rows of a table."""
+def catch_up(server: Server, db: tm.Database) -> tuple[str, int]:
+    """Wait until a server has applied all; return the end of the binlog."""
     file, position = served_end(db)
     word = "MASTER" if server.client == "mariadb" else "SOURCE"
     waited = server.sql(f"SELECT {word}_POS_WAIT('{file}', {position}, {PATIENCE_S})").strip()
     assert waited not in ("NULL", "-1"), replica_status(server)
+    return file, position
+
+
+def wait_equal(server: Server, db: tm.Database, table: str = "shop.item") -> None:
+    """Wait until a server has applied all; compare the rows of a table."""
+    catch_up(server, db)
     theirs = server.sql(f"SELECT * FROM {table} ORDER BY 1").splitlines()
     ours = sorted(tuple(row) for row in db[table])
     assert theirs == ["\t".join("NULL" if value is None else str(value) for value in row) for row in ours]

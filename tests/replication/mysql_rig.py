@@ -83,7 +83,7 @@ class MySqlServer(Server):
         ]
 
     def mysqlbinlog(self, *arguments: str | Path) -> str:
-        return self._call(*self.program("mysqlbinlog"), "--no-defaults", *arguments)
+        return self._call(*self.program("mysqlbinlog"), "--no-defaults", *arguments, errors="backslashreplace")
 
     def feed(self, paths: list[Path], *arguments: str, is_idempotent: bool = False) -> None:
         # By default the server has gtid_mode=ON, and refuses transactions without a GTID (1782).

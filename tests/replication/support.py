@@ -17,6 +17,8 @@ from tidemark.engine.schema.definition import TableDefinition
 
 MEMBERS = tuple(f"m{number}" for number in range(300))
 _TEXTS = ["", "a", "ü" * 7, "\U0001f40b" * 7, 'it\'s \\ "q"\n\t']
+# A character of each plane of Unicode, and the last one of all.
+_PLANES = "".join(chr(plane << 16 | 0xFFFD) for plane in range(17)) + "\U0010ffff"
 _MICROSECOND = datetime.timedelta(microseconds=1)
 EXTREMES = {
     **{kind: [kind.minimum, 0, 1, kind.maximum] for kind in (t.Int8, t.Int16, t.Int32, t.Int64)},
@@ -35,11 +37,11 @@ EXTREMES = {
     t.Char(255): ["", "x" * 255, "\U0001f40b" * 255],
     t.Binary(1): [b"\0", b"\xff"],
     t.Binary(255): [b"", b"\0" * 254 + b"\1", b"\xff" * 255],
-    t.VarChar(63): ["", *_TEXTS, "\U0001f40b" * 63],
+    t.VarChar(63): ["", *_TEXTS, _PLANES, "\U0001f40b" * 63],
     t.VarChar(64): ["", "\U0001f40b" * 64],
     t.VarBinary(255): [b"", b"\0" * 255],
     t.VarBinary(3000): [b"", b"\xff\0" * 1500],
-    t.Text: [*_TEXTS, "x" * 70_000],
+    t.Text: [*_TEXTS, _PLANES, "x" * 70_000],
     t.Blob: [b"", b"\0", bytes(range(256)) * 300],
     t.UUID: [uuid.UUID(int=0), uuid.UUID(int=1 << 64), uuid.UUID(int=(1 << 128) - 1)],
     t.JSON: [{}, {"é": [1, 2.5, None, True, {"a": "\U0001f40b"}]}, 10**30, ["x" * 70_000]],

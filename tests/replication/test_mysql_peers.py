@@ -14,7 +14,6 @@ import tidemark as tm
 from tests.replication.mariadb_rig import Server, running_server
 from tests.replication.mysql_port_rig import (
     HOST,
-    SECRET,
     USERS,
     follow,
     replica_status,
@@ -156,58 +155,3 @@ def test_mysql_follows_in_tls_and_is_refused_in_clear(tmp_path: Path) -> None:
             given = {"SSL": "1", "SSL_CA": f"'{tmp_path / 'ca.pem'}'", "SSL_VERIFY_SERVER_CERT": "1"}
             follow(server, serving.address, **given)
             wait_equal(server, db)
-
-
-@pytest.mark.parametrize("kind", [Server, MySqlServer])
-def test_mysqlbinlog_reads_from_remote(kind: type[Server], tmp_path: Path) -> None:
-    with store(tmp_path) as db, peer(kind) as (server, flavor):
-        change(db, 0)
-        served_end(db)
-        with tm.serve_mysql(db, f"{HOST}:0", USERS, flavor=flavor.name) as serving:
-            remote = (
-                *("--read-from-remote-server", f"--host={HOST}", f"--port={serving.address[1]}", "--user=repl"),
-                *(f"--password={SECRET.decode()}", *([] if flavor is MARIADB else ["--ssl-mode=DISABLED"])),
-            )
-            text = server.mysqlbinlog(*remote, "--verbose", "--base64-output=decode-rows", "binlog.000001")
-            assert text.count("### INSERT INTO `shop`.`item`") == 70
-            assert text.count("### UPDATE `shop`.`item`") == 3 and text.count("### DELETE FROM `shop`.`item`") == 1
-            server.mysqlbinlog(*remote, "--raw", f"--result-file={tmp_path}/raw-", "binlog.000001")
-            server.mysqlbinlog("--verify-binlog-checksum", tmp_path / "raw-binlog.000001")
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of names that the tool gives its client
-def test_python_mysql_replication_reads_rows(tmp_path: Path) -> None:
-    from pymysqlreplication import BinLogStreamReader
-    from pymysqlreplication.row_event import DeleteRowsEvent, UpdateRowsEvent, WriteRowsEvent
-
-    with store(tmp_path) as db:
-        change(db, 0)
-        served_end(db)
-        found: dict[int, Any] = {}
-        for flavor in (MYSQL, MARIADB):
-            with tm.serve_mysql(db, f"{HOST}:0", USERS, flavor=flavor.name) as serving:
-                reader = BinLogStreamReader(
-                    connection_settings={
-                        "host": HOST,
-                        "port": serving.address[1],
-                        "user": "repl",
-                        "password": SECRET.decode(),
-                        "ssl_disabled": True,
-                    },
-                    server_id=99,
-                    only_events=[WriteRowsEvent, UpdateRowsEvent, DeleteRowsEvent],
-                    log_file="binlog.000001",
-                    log_pos=4,
-                )
-                found.clear()
-                for event in reader:
-                    assert event.schema == "shop"
-                    for row in event.rows:
-                        before = row.get("before_values", row.get("values"))
-                        if isinstance(event, DeleteRowsEvent):
-                            assert found.pop(before["id"]) == before["v"]
-                        else:
-                            after = row.get("after_values", row.get("values"))
-                            found[after["id"]] = after["v"]
-                reader.close()
-            assert found == {row.id: row.v for row in db["shop.item"]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import uuid
 from collections.abc import Iterator
@@ -157,3 +158,34 @@ def test_every_change_of_tables_partitioned_in_every_way(
     db.drop_table("other.t")
     execute(server, recorder, tmp_path)
     assert server.sql("SHOW TABLES IN other") == ""
+
+
+def test_rows_that_are_there_get_the_default_of_a_column_that_is_added(
+    server: Server, site: tuple[tm.Database, Recorder], tmp_path: Path
+) -> None:
+    """Story: defaults of LOBs, of infinity and of -0.0 were left out or lost their sign, because a server has no such
+    literals. The rows that the server had became '', which is no JSON, and 0, while the store has the defaults.
+    """
+    db, recorder = site
+    db.create_table("old.t", base_columns(), "id")
+    execute(server, recorder, tmp_path)
+    server.sql("INSERT INTO old.t VALUES (1, 1, 'x')")
+    text, octets, document = "it's */ \\ \U0001f40b", bytes(range(256)), {"a": ["it's", None]}
+    for name, kind, value in (
+        ("a", tm.Text, text),
+        ("b", tm.Blob, octets),
+        ("c", tm.JSON, document),
+        ("d", tm.Float64, -0.0),
+    ):
+        db.add_column("old.t", tm.Column(name, kind, default=value))
+    execute(server, recorder, tmp_path)
+    found = server.sql("SELECT HEX(a), HEX(b), HEX(c), ATAN2(d, -1) < 0 FROM old.t").split()
+    texts = [text.encode(), octets, b'{"a":["it\'s",null]}']
+    # MariaDB has no -0.0 as a default.
+    assert found == [*(each.hex().upper() for each in texts), "0" if server.client == "mariadb" else "1"]
+    compare(server, db["old.t"].definition)
+    for value in (math.inf, math.nan):
+        db.add_column("old.t", tm.Column(repr(value), tm.Float64, default=value))
+        with pytest.raises(AssertionError, match=rf"1067 .*Invalid default value for '{value!r}'"):
+            execute(server, recorder, tmp_path)
+        recorder.changes.clear()
