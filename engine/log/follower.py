@@ -72,6 +72,10 @@ class LogFollower:
         """Close the files."""
         self._log.close()
 
+    def join_if(self, must_join: Callable[[TableDefinition], bool]) -> None:
+        """Set of which tables all changes of a transaction to a row come as one (`ChangeReader.must_join`)."""
+        self._changes.must_join = must_join
+
     def epochs(self, closed_epoch: int, durable_lsn: int, after: int = 0) -> Iterator[EpochChanges]:
         """Yield the epochs up to `closed_epoch` that have groups, each completely durable; skip those up to `after`.
 

@@ -2,7 +2,7 @@
 
 Kernels list the records of one piece (a group, or a block of a spool file). Records are ordered by table, and by kind
 where kinds alternate; changes of one row keep their order. The changes of a transaction to one row are joined into one,
-unless it moves values of a unique index in a way that only its steps in their order show.
+unless it moves values of a unique index in a way that only its steps in their order show (`must_join`).
 A transaction is in one piece unless it spooled; then rows that it changed more than once are deferred to its end.
 
 A transaction that was open while a table or a partition was dropped has records after the drop. They changed no row, so
@@ -133,6 +133,9 @@ class ChangeReader:
 
     def __init__(self, definitions: Iterable[TableDefinition]) -> None:
         """definitions: the tables, with their partitions, that exist at the first record to be read."""
+        # Whether all changes of a transaction to a row of a table are joined, even if a server that takes one row after
+        # the other could not take them so.
+        self.must_join: Callable[[TableDefinition], bool] = lambda definition: False
         self.formats: dict[int, RowFormat] = {}
         self._partitions: dict[int, NDArray[np.bool_]] = {}  # by table, then by fragment number: whether it exists
         for definition in definitions:
@@ -141,6 +144,7 @@ class ChangeReader:
     def copy(self) -> ChangeReader:
         """Return another reader with the same schema."""
         made = ChangeReader(())
+        made.must_join = self.must_join
         made.formats = dict(self.formats)
         made._partitions = dict(self._partitions)
         return made
@@ -257,7 +261,24 @@ class ChangeReader:
                 put_off.append(out[: max(used, 0)])
                 rows = rows[~hits]
         if len(rows):
-            yield from _batches(words, np.ascontiguousarray(rows), row_format)
+            found = self._joined_and_imaged(words, np.ascontiguousarray(rows), row_format)
+            if found is not None:
+                yield from _batches(found, row_format)
+
+    def _joined_and_imaged(self, words: Words, rows: Words, row_format: RowFormat) -> _Imaged | None:
+        """Join changes of one transaction to a row, except where a server that takes one after the other could not take
+        them joined: a value of a unique index would come to a row before another row has released it.
+        """
+        definition = row_format.definition
+        may_clash = any(index.is_unique for index in definition.indexes) and not self.must_join(definition)
+        again = np.unique(rows[rows[:, RW_IS_AGAIN] != 0, RW_TXID]) if may_clash else NOTHING
+        if not again.size:
+            return _imaged(words, _joined(rows), row_format)
+        found = _imaged(words, _joined(rows.copy()), row_format)
+        clashing = [] if found is None else _clashing(found, again, row_format)
+        if not clashing:
+            return found
+        return _imaged(words, _joined(rows, np.isin(rows[:, RW_TXID], clashing)), row_format)
 
     def _rows(self, words: Words, records: Words, chosen: Words, row_format: RowFormat) -> Words:
         """Return the row lists of the chosen records of a table."""
@@ -392,21 +413,6 @@ def _imaged(words: Words, rows: Words, row_format: RowFormat) -> _Imaged | None:
     return _Imaged(rows, whole, places[:-1].reshape(-1, 2))
 
 
-def _joined_and_imaged(words: Words, rows: Words, row_format: RowFormat) -> _Imaged | None:
-    """Join changes of one transaction to a row, except where a server that takes one after the other could not take
-    them joined: a value of a unique index would come to a row before another row has released it.
-    """
-    is_unique = any(index.is_unique for index in row_format.definition.indexes)
-    again = np.unique(rows[rows[:, RW_IS_AGAIN] != 0, RW_TXID]) if is_unique else NOTHING
-    if not again.size:
-        return _imaged(words, _joined(rows), row_format)
-    found = _imaged(words, _joined(rows.copy()), row_format)
-    clashing = [] if found is None else _clashing(found, again, row_format)
-    if not clashing:
-        return found
-    return _imaged(words, _joined(rows, np.isin(rows[:, RW_TXID], clashing)), row_format)
-
-
 def _clashing(found: _Imaged, txids: Words, row_format: RowFormat) -> list[int]:
     """Return those of some transactions in which a row gets a value of a unique index that another row still has."""
     clashing = set()
@@ -439,11 +445,8 @@ def _keys(found: _Imaged, some: Words, side: int, columns: Sequence[str], row_fo
     return keys
 
 
-def _batches(words: Words, rows: Words, row_format: RowFormat) -> Iterator[RowChanges]:
+def _batches(found: _Imaged, row_format: RowFormat) -> Iterator[RowChanges]:
     """Yield runs of one kind, with whole images."""
-    found = _joined_and_imaged(words, rows, row_format)
-    if found is None:
-        return
     rows, whole, images = found
     has_disk = np.stack([rows[:, RW_BEFORE_DISK] != PART_NONE, rows[:, RW_AFTER_DISK] != PART_NONE], axis=1)
     codes = rows[:, RW_KIND] << 4 | has_disk[:, 0] << 3 | has_disk[:, 1] << 2 | (images != PART_NONE) @ (1, 2)

@@ -231,9 +231,7 @@ class Applier:
         while True:
             if self.passes.state is not Pass.NORMAL and state.tracker is None:
                 anew = iter(lambda: self._intake.batches(transaction, only_keys=True), None)  # each item: a new reading
-                state.tracker = track(
-                    chain([items], anew), state.memory_bytes // 2, state.source_id, self.store.tables.seed
-                )
+                state.tracker = track(chain([items], anew), state.memory_bytes // 2, self.store.tables.seed)
                 for ids in state.marked:
                     state.tracker.mark(ids)
                 items = self._intake.batches(transaction)

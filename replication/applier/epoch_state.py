@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import PeerError
 from tidemark.replication.applier.intake import StatusRows
 from tidemark.replication.applier.key_set import offsets_of
-from tidemark.replication.applier.stops import Stop
 from tidemark.replication.conflict.tracker import DependencyTracker
 
 if TYPE_CHECKING:
@@ -36,33 +34,25 @@ class EpochState:
     tracker: DependencyTracker | None = None
 
 
-def track(
-    readings: Iterator[Iterable[ChangeBatch | StatusRows]], memory_bytes: int, source_id: int, seed: int
-) -> DependencyTracker:
+def track(readings: Iterator[Iterable[ChangeBatch | StatusRows]], memory_bytes: int, seed: int) -> DependencyTracker:
     """Return a tracker that has followed all rows of an epoch transaction; each of `readings` yields all of them.
     seed: that of the store's hashes.
 
-    Keys that need more memory than is allowed are followed in parts, with one reading for each part. Raises: PeerError
-    if a transaction changes a row twice; TransactionTooLarge if transactions and dependencies need more memory, or if
-    there are too many parts.
+    Keys that need more memory than is allowed are followed in parts, with one reading for each part. Raises:
+    TransactionTooLarge if transactions and dependencies need more memory, or if there are too many parts.
     """
     tracker = DependencyTracker(seed, memory_bytes)
     while True:
-        _track_part(tracker, next(readings), source_id)
+        _track_part(tracker, next(readings))
         if not tracker.begin_part():
             return tracker
 
 
-def _track_part(tracker: DependencyTracker, items: Iterable[ChangeBatch | StatusRows], source_id: int) -> None:
+def _track_part(tracker: DependencyTracker, items: Iterable[ChangeBatch | StatusRows]) -> None:
     for batch in items:
         if isinstance(batch, StatusRows):
             continue
         numbers = np.full(batch.rows, batch.table.table_id, dtype=np.int64)
         offsets = offsets_of(batch.keys)
         words = batch.keys.keys[int(offsets[0]) : int(offsets[-1])]
-        try:
-            ids = np.ascontiguousarray(batch.transactions)
-            tracker.track(ids, numbers, words, offsets - offsets[0], batch.server_id != source_id)
-        except PeerError as error:
-            error.evidence["stop"] = Stop.CORRUPT_EVENT
-            raise
+        tracker.track(np.ascontiguousarray(batch.transactions), numbers, words, offsets - offsets[0])

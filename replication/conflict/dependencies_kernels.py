@@ -110,9 +110,8 @@ def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edg
     """Track writes in order, each with transaction id, table and key: words [offsets[i], offsets[i + 1]) of `data`.
     Keys of other parts than D_PART of D_PARTS are skipped.
 
-    Return the number of writes. Return DEPENDENCY_REPEATED - i if write i is the second of its transaction on its key,
-    which is allowed for the invalid id, or for any id if state[D_MAY_REPEAT] is set. Return DEPENDENCY_BROKEN, with
-    nothing tracked, if keys are outside of `data` or a table has too little room.
+    Return the number of writes, or DEPENDENCY_BROKEN, with nothing tracked, if keys are outside of `data` or a table
+    has too little room.
     """
     count = ids.size
     if tables.size < count or offsets.size <= count or _is_full(count, names, transactions, state, stack):
@@ -141,11 +140,7 @@ def track_keys(ids, tables, data, offsets, names, transactions, slots, keys, edg
         record = _key_record(head, hash_, data, start, length, slots, keys, state)
         before = keys[record + W.K_OWNER]
         keys[record + W.K_OWNER] = number
-        if before == number:
-            if ids[i] != W.INVALID_ID and not state[W.D_MAY_REPEAT]:
-                return W.DEPENDENCY_REPEATED - i
-            continue
-        if before < 0:
+        if before == number or before < 0:
             continue
         first = transactions[before * W.TRANSACTION_WORDS + W.T_FIRST]
         if first == 0 or edges[(first - 1) * W.EDGE_WORDS + W.E_TO] != number:

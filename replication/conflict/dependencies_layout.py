@@ -10,9 +10,8 @@ D_EDGES = 3
 D_MARKED = 4
 D_PARTS = 5  # number of parts in which keys are tracked, by hash: a power of two; 0 counts as 1
 D_PART = 6  # the part whose keys are tracked
-D_MAY_REPEAT = 7  # 1: a transaction may write a key twice, each time for another server
-D_SEED = 8  # seed of the hashes
-DEPENDENCY_STATE_WORDS = 9
+D_SEED = 7  # seed of the hashes
+DEPENDENCY_STATE_WORDS = 8
 
 # --- one transaction ----------------------------------------------------------------------------------
 TRANSACTION_WORDS = 3
@@ -34,9 +33,7 @@ KEY_LENGTH_MASK = (1 << KEY_TABLE_SHIFT) - 1
 
 PART_SHIFT = 40  # the bits of a key's hash from here on select its part, lower ones its slot
 
-INVALID_ID = -1  # as a signed word
-DEPENDENCY_REPEATED = -1  # minus the place in the batch
-DEPENDENCY_BROKEN = -(1 << 40)  # sizes that contradict each other
+DEPENDENCY_BROKEN = -1  # sizes that contradict each other
 
 assert D_SEED + 1 == DEPENDENCY_STATE_WORDS
 assert T_MARK + 1 == TRANSACTION_WORDS

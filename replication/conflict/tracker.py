@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tidemark.engine.base.errors import InvariantBroken, PeerError, TransactionTooLarge
+from tidemark.engine.base.errors import InvariantBroken, TransactionTooLarge
 from tidemark.replication.conflict import dependencies_layout as w
 from tidemark.replication.conflict.dependencies_kernels import (
     mark_transactions,
@@ -179,14 +179,11 @@ class DependencyTracker:
         self._slots = np.zeros(slots, dtype=np.int64)
         rehash_dependencies(self._names, self._transactions, self._slots, self._keys, self._state)
 
-    def track(self, ids: Words, tables: Words, keys: Words, offsets: Words, is_passed_on: bool = False) -> None:
+    def track(self, ids: Words, tables: Words, keys: Words, offsets: Words) -> None:
         """Track writes in the order of events; keys as `pack_keys` returns them.
 
-        `is_passed_on`: the source received the writes from other servers; a transaction that it applied may change a
-        row once for each of them. Raises: PeerError if any other transaction writes a key twice, since an epoch has one
-        change per row and transaction; TransactionTooLarge past the memory limit. The tracker is unusable afterwards.
+        Raises: TransactionTooLarge past the memory limit; the tracker is unusable afterwards.
         """
-        self._state[w.D_MAY_REPEAT] = is_passed_on
         start = 0
         while start < len(ids):
             stop = min(start + TRACKED_ROWS, len(ids))
@@ -215,13 +212,6 @@ class DependencyTracker:
         )
         if taken == w.DEPENDENCY_BROKEN:
             raise InvariantBroken("keys given to the dependency tracker are outside their data; report this")
-        if taken < 0:
-            row = start + w.DEPENDENCY_REPEATED - taken
-            raise PeerError(
-                f"transaction {int(ids[row]):#x} changes a row of table {int(tables[row])} twice in one epoch; the"
-                " applier stops, the source's binlog is wrong",
-                row=row,
-            )
 
     def mark(self, ids: Words) -> int:
         """Mark transactions and those that depend on them; return the number of new marks."""

@@ -118,6 +118,8 @@ class AttachedBinlog:
         self.has_index = completed is None and self._values["log_binlog_index"]  # rows of `ndb_binlog_index`
         index = IndexTable(store) if self.has_index else None
         self.rules = TableRules(self._values, lambda: replication_rows(store))
+        # A function judges what a transaction made of a row; its steps may all have one value of the compared column.
+        follower.join_if(lambda definition: self.rules.rule_of(definition).has_function)
         self.writer = BinlogWriter(files, store.clock, FOLDER, values["log_bin"], WriterOptions.of(self._values))
         self.whole = WholeFiles(files, FOLDER, self.writer.index.names)
         self.rules.on_partial = call_owner(self._note_partial)

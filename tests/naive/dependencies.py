@@ -15,18 +15,14 @@ class Tracker:
             self.seen.append(id_)
             self.follows[id_] = set()
 
-    def track(self, id_: int, table: int, key: tuple[bytes, ...]) -> bool:
-        """False if the transaction wrote the key last already."""
+    def track(self, id_: int, table: int, key: tuple[bytes, ...]) -> None:
         self.see(id_)
         before = self.owner.get((table, key))
         self.owner[table, key] = id_
-        if before == id_:
-            return id_ == -1
-        if before is not None:
+        if before is not None and before != id_:
             self.follows[before].add(id_)
             if before in self.marked:
                 self.mark(id_)
-        return True
 
     def mark(self, id_: int) -> int:
         self.see(id_)
