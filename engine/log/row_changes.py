@@ -271,7 +271,7 @@ class ChangeReader:
         """
         definition = row_format.definition
         may_clash = any(index.is_unique for index in definition.indexes) and not self.must_join(definition)
-        again = np.unique(rows[rows[:, RW_IS_AGAIN] != 0, RW_TXID]) if may_clash else NOTHING
+        again = _repeating(rows) if may_clash else NOTHING
         if not again.size:
             return _imaged(words, _joined(rows), row_format)
         found = _imaged(words, _joined(rows.copy()), row_format)
@@ -411,6 +411,14 @@ def _imaged(words: Words, rows: Words, row_format: RowFormat) -> _Imaged | None:
     used = int(places[-1])
     whole = np.concatenate([words, extra[:used]]) if used else words
     return _Imaged(rows, whole, places[:-1].reshape(-1, 2))
+
+
+def _repeating(rows: Words) -> Words:
+    """Return the transactions that changed a row more than once, without those that were applied: an epoch of another
+    site is one transaction here, and has its authors.
+    """
+    applied = rows[rows[:, RW_TAIL] >> AUTHOR_SHIFT != 0, RW_TXID]
+    return np.setdiff1d(rows[rows[:, RW_IS_AGAIN] != 0, RW_TXID], applied)
 
 
 def _clashing(found: _Imaged, txids: Words, row_format: RowFormat) -> list[int]:

@@ -283,8 +283,8 @@ class Loop:
             stack.callback(self.proxy.stop)
             stack.callback(self._end_store)
             for name, kind in KINDS.items():
-                is_mysql = issubclass(kind.kind, MySqlServer)
-                server = stack.enter_context((running_mysql if is_mysql else running_server)(kind.kind))  # type: ignore[arg-type]
+                running: Any = running_mysql if issubclass(kind.kind, MySqlServer) else running_server
+                server = stack.enter_context(running(kind.kind))
                 self.replicas[name] = Replica(name, kind, server)
             for name, replica in self.replicas.items():
                 follow(replica.server, self.proxy.addresses[name], **replica.kind.given)
