@@ -294,14 +294,21 @@ class Dump(Closable):
             )
         self._dumps.add(self)
         at = self._start()
-        yield self._message(s.rotation(at.file, at.position, self._served.server_id))
+        # By GTID, a description with its position tells MySQL to roll back the transaction of which the link before had
+        # brought a part; without it, the transaction would come a second time into the middle of itself. MySQL adds up
+        # lengths from there, so that the place of what follows comes as after skipped transactions.
+        is_by_set = isinstance(asked.gtids, GtidSet)
+        begin = b.FIRST_POSITION if is_by_set else at.position
+        yield self._message(s.rotation(at.file, begin, self._served.server_id))
         first = _RawEvents(self._binlog, Position(at.file, b.FIRST_POSITION))
         found = first.next()
         if found is None or found[1][4] != b.FORMAT_DESCRIPTION_EVENT:
             raise Position(at.file, b.FIRST_POSITION).damaged("is not a format description")
         self._screen.take(*found)
         is_from_start = at.position == b.FIRST_POSITION
-        yield self._message(self._described(found[1], is_from_start))
+        yield self._message(self._described(found[1], is_from_start, is_from_start or is_by_set))
+        if is_by_set and not is_from_start:
+            self._skipped_to = at
         if self._mariadb is not None and not is_from_start:
             found = first.next()
             if found is not None and found[1][b.TYPE_OFFSET] == b.PREVIOUS_GTIDS_EVENT:
@@ -334,7 +341,7 @@ class Dump(Closable):
             self._skipped_to = None  # ROTATE says where the peer is
             self._screen.take(at, raw)
             yield self._message(s.rotation(at.file, at.position, self._served.server_id))
-            yield self._message(self._described(raw, is_from_start=True))
+            yield self._message(self._described(raw, is_from_start=True, has_position=True))
             return
         if raw[4] == b.GTID_EVENT and isinstance(self.asked.gtids, GtidSet):
             _, event = e.parse(raw, at)
@@ -361,8 +368,8 @@ class Dump(Closable):
         """Return what stands for an event in the form of the peer's kind of server."""
         return [raw] if self._mariadb is None else self._mariadb.translate(raw)
 
-    def _described(self, raw: bytes, is_from_start: bool) -> bytes:
-        (described,) = self._translated(s.description(raw, is_from_start, self._flavor.version))
+    def _described(self, raw: bytes, is_from_start: bool, has_position: bool) -> bytes:
+        (described,) = self._translated(s.description(raw, is_from_start, self._flavor.version, has_position))
         return described
 
     def _message(self, raw: bytes, wants_ack: bool = False) -> bytes:

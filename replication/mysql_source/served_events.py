@@ -40,16 +40,20 @@ def replaced(raw: bytes) -> bytes:
     return _sealed((timestamp_s, IGNORABLE_EVENT, server_id, size, position, b.FLAG_IGNORABLE), bytes(len(body)))
 
 
-def description(raw: bytes, is_from_start: bool, version: str = MYSQL.version) -> bytes:
-    """Return a file's FORMAT_DESCRIPTION for a dump from the start of the file, or from further on. Then it has no
-    position of its own, and no time of creation, at which a replica would drop its temporary tables. It is as long as
-    the file's. version: of the server that it names.
+def description(
+    raw: bytes, is_from_start: bool, version: str = MYSQL.version, has_position: bool | None = None
+) -> bytes:
+    """Return a file's FORMAT_DESCRIPTION for a dump from the start of the file, or from further on. Then it has no time
+    of creation, at which a replica would drop its temporary tables. It is as long as the file's. version: of the server
+    that it names. has_position: whether it has its own position; None: from the start.
     """
     (timestamp_s, kind, server_id, size, position, flags), body = _parts(raw)
     body = body[:2] + version.encode().ljust(_VERSION_BYTES, b"\0") + body[2 + _VERSION_BYTES :]
     if not is_from_start:
         place = _CREATED_OFFSET - b.HEADER_BYTES
-        position, body = 0, body[:place] + bytes(4) + body[place + 4 :]
+        body = body[:place] + bytes(4) + body[place + 4 :]
+    if not (is_from_start if has_position is None else has_position):
+        position = 0
     return _sealed((timestamp_s, kind, server_id, size, position, flags & ~b.FLAG_IN_USE), body)
 
 

@@ -309,6 +309,23 @@ def test_set_gets_each_transaction_that_it_lacks_and_the_true_position_after_wha
     assert (file, position) == end_of(db)
 
 
+def test_dump_by_set_makes_mysql_roll_back_the_transaction_that_it_has_in_part(site: Any) -> None:
+    """Story: MySQL 9.7 ended with std::bad_alloc when it connected again after a link that broke within a transaction.
+    It rolls such a transaction back at a description with a position, and here it had none. (`tests.kills.peers`.)
+    """
+    db, _, gtids = numbered(site)
+    asked = GtidSet.of([(gtids.uuid, 1, 4)])
+    rotate, described, heartbeat, first, *_ = messages_of(db, served_gtids=gtids, gtids=asked)
+    place = e.parse(rotate, Position("served", 0))[1]
+    assert isinstance(place, e.Rotate) and place.position == b.FIRST_POSITION
+    assert header(described).end_position == b.FIRST_POSITION + len(described)
+    format_ = e.parse(described, Position("served", 0))[1]
+    assert isinstance(format_, e.FormatDescription) and format_.created_s == 0
+    assert header(heartbeat).type == b.HEARTBEAT_EVENT
+    assert header(first).type == b.GTID_EVENT
+    assert header(first).end_position == header(heartbeat).end_position + header(first).event_bytes
+
+
 def test_file_and_set_begin_in_the_file_and_skip_the_set(site: Any) -> None:
     """mysqlbinlog asks so, with --exclude-gtids."""
     db, _, gtids = numbered(site)
