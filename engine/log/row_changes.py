@@ -250,7 +250,8 @@ class ChangeReader:
         rows = self._rows(words, records, chosen, row_format)
         if repeated is not None:
             places = repeated.get(row_format.definition.table_id, NOTHING)
-            hits = np.isin(rows[:, RW_PLACE], places) & ~_is_apart(rows)
+            near = np.searchsorted(places, rows[:, RW_PLACE])
+            hits = (np.append(places, -1)[near] == rows[:, RW_PLACE]) & ~_is_apart(rows)
             if put_off is None:
                 rows = rows[hits]
             elif hits.any():
@@ -275,8 +276,8 @@ class ChangeReader:
         if not again.size:
             return _imaged(words, _joined(rows), row_format)
         found = _imaged(words, _joined(rows.copy()), row_format)
-        clashing = [] if found is None else _clashing(found, again, row_format)
-        if not clashing:
+        clashing = NOTHING if found is None else _clashing(found, again, row_format)
+        if not clashing.size:
             return found
         return _imaged(words, _joined(rows, np.isin(rows[:, RW_TXID], clashing)), row_format)
 
@@ -421,36 +422,46 @@ def _repeating(rows: Words) -> Words:
     return np.setdiff1d(rows[rows[:, RW_IS_AGAIN] != 0, RW_TXID], applied)
 
 
-def _clashing(found: _Imaged, txids: Words, row_format: RowFormat) -> list[int]:
+def _clashing(found: _Imaged, txids: Words, row_format: RowFormat) -> Words:
     """Return those of some transactions in which a row gets a value of a unique index that another row still has."""
-    clashing = set()
     some = np.flatnonzero(np.isin(found.rows[:, RW_TXID], txids))
-    owners = found.rows[some, RW_TXID].tolist()
+    places = np.arange(len(some))
+    owners = found.rows[some, RW_TXID]
+    is_clashing = np.zeros(len(some), dtype=np.bool_)
     for index in row_format.definition.indexes:
-        if not index.is_unique:
-            continue
-        before, after = (_keys(found, some, side, index.columns, row_format) for side in (0, 1))
-        held: dict[tuple[int, Any], int] = {}  # where in the order the holder of a value releases it
-        for place, (owner, old, new) in enumerate(zip(owners, before, after, strict=True)):
-            if old is not None and old != new:
-                held[owner, old] = place
-        for place, (owner, old, new) in enumerate(zip(owners, before, after, strict=True)):
-            if new is not None and old != new and held.get((owner, new), -1) > place:
-                clashing.add(owner)
-    return sorted(clashing)
+        if index.is_unique:
+            old, new = _numbered(found, some, index.columns, row_format)
+            released = np.flatnonzero((old >= 0) & (old != new))
+            taken = np.flatnonzero((new >= 0) & (old != new))
+            releases = np.full(int(max(old.max(), new.max())) + 1, -1)  # by value, where its holder releases it
+            releases[old[released]] = places[released]
+            is_clashing[taken] |= releases[new[taken]] > taken
+    return np.unique(owners[is_clashing])
 
 
-def _keys(found: _Imaged, some: Words, side: int, columns: Sequence[str], row_format: RowFormat) -> list[Any]:
-    """Return the values of some columns in one image of some rows: None without the image, or if one is NULL."""
-    keys: list[Any] = [None] * len(some)
-    there = np.flatnonzero(found.images[some, side] != PART_NONE)
-    if len(there):
-        starts = np.ascontiguousarray(found.images[some[there], side])
-        rows = decode_rows(row_format, found.words, starts, len(starts), list(columns))
-        values = zip(*(column.to_pylist() for column in rows.columns), strict=True)
-        for place, value in zip(there.tolist(), values, strict=True):
-            keys[place] = None if None in value else value
-    return keys
+def _numbered(found: _Imaged, some: Words, columns: Sequence[str], row_format: RowFormat) -> tuple[Words, Words]:
+    """Return a number for each value that some rows have in some columns, before and after, and their transaction:
+    equal for equal ones, -1 without the image, or if one of the values is NULL.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    starts = found.images[some].T.reshape(-1)
+    there = np.flatnonzero(starts != PART_NONE)
+    rows = decode_rows(row_format, found.words, np.ascontiguousarray(starts[there]), len(there), list(columns))
+    whole = np.ones(len(there), dtype=np.bool_)
+    numbers = np.tile(found.rows[some, RW_TXID], 2)[there]
+    for column in rows.columns:
+        whole &= column.is_valid().to_numpy(zero_copy_only=False)
+        if pa.types.is_floating(column.type):
+            # As in the index, -0.0 and 0.0 are one key, and all NaNs are.
+            column = pc.if_else(pc.is_nan(column), np.nan, pc.add(column, pa.scalar(0.0, column.type)))
+        values = column.dictionary_encode().indices.fill_null(0).to_numpy().astype(np.int64)
+        # Both are less than the count of images, so that one number holds the two.
+        numbers = np.unique(numbers, return_inverse=True)[1] * len(there) + values
+    out = np.full(len(starts), -1, dtype=np.int64)
+    out[there] = np.where(whole, np.unique(numbers, return_inverse=True)[1], -1)
+    return out[: len(some)], out[len(some) :]
 
 
 def _batches(found: _Imaged, row_format: RowFormat) -> Iterator[RowChanges]:
