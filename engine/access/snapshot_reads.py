@@ -229,13 +229,13 @@ def scan(
         part = fragment_scan(view, table, fragment, with_disk, first_rowid)
         first_rowid = 0
         while not part.is_end and number in table.by_number and left > 0:
-            batch = part.next(min(left, rows_max, SCAN_BATCH_ROWS))
+            found = [part.next(min(left, rows_max, SCAN_BATCH_ROWS))]
             view.advance(number, part.rowid)
             table.check()
-            left -= batch.count
+            left -= found[0].count
             meter.advance(part.page)
-            if batch.count:
-                yield batch
+            if found[0].count:
+                yield found.pop()  # large rows belong to the caller alone
         meter.done += part.page
         table.check()
 
