@@ -36,6 +36,7 @@ from tidemark.replication.mysql_source.packets import (
     packets,
     row,
 )
+from tidemark.replication.mysql_source.reader import NAME_BYTES_MAX
 from tidemark.replication.mysql_source.row_texts import beyond_ascii
 from tidemark.replication.mysql_source.served import StoredRows
 from tidemark.replication.mysql_source.session import Session, Shown, text_of
@@ -191,7 +192,7 @@ class Conversation:
         if command == bytes((p.COM_PING,)):
             yield (ok(),)
         elif command == bytes((p.COM_INIT_DB,)):
-            self.session.use(rest.decode("utf-8", "replace"))
+            self.session.use(rest[:NAME_BYTES_MAX].decode("utf-8", "replace"))  # no database has a longer name
             yield (ok(),)
         elif command == bytes((p.COM_QUIT,)):
             self.is_over = True

@@ -411,12 +411,12 @@ class Dump(Closable):
         head = _OK + header(wants_ack) if self.asked.is_semi_sync else _OK
         return (head, *(event if self.asked.has_checksum else s.without_checksum(event)))
 
-    def _heartbeat(self) -> bytes:
+    def _heartbeat(self) -> Message:
         at = self._skipped_to or self._events.at
         self._skipped_to = None
         return self._message((s.heartbeat(at.file, at.position, self._served.server_id),))
 
-    def _at_end(self) -> Iterator[bytes]:
+    def _at_end(self) -> Iterator[Message]:
         """Wait for more, or yield a heartbeat if one is due."""
         if self.asked.is_semi_sync and self._acks.are_complete:
             epoch, end = self._binlog.newest()

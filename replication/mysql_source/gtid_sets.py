@@ -74,7 +74,7 @@ class GtidSet:
         Raises: ValueOutOfRange.
         """
         text = given.encode("utf-8", "surrogateescape") if isinstance(given, str) else given
-        wrong = _malformed(text[:800].decode("utf-8", "replace"))
+        shown = text[:800].decode("utf-8", "replace")
         found: dict[uuid.UUID, list[Interval]] = {}
         count = 0
         for part in _PART.finditer(text):
@@ -83,29 +83,29 @@ class GtidSet:
             colon = text.find(b":", *part.span())
             server = text[part.start() : max(colon, 0)].strip()
             if not _UUID.fullmatch(server):
-                raise wrong
+                raise _malformed(shown)
             intervals = found.setdefault(uuid.UUID(server.decode()), [])
             for word in _WORD.finditer(text, colon, part.end()):
                 interval = word[0].strip()
                 matched = _INTERVAL.fullmatch(interval)
                 if matched is None:
                     if interval:
-                        raise wrong
+                        raise _malformed(shown)
                     continue
                 first, last = int(matched[1]), int(matched[2] or matched[1])
                 if not 1 <= first <= NUMBER_MAX or last > NUMBER_MAX:
-                    raise wrong
+                    raise _malformed(shown)
                 if first <= last:  # MySQL takes 5-3 as nothing
                     intervals.append((first, last))
                     count += 1
                 if count > INTERVALS_MAX:
-                    raise wrong
+                    raise _malformed(shown)
         return cls({server: _joined(each) for server, each in sorted(found.items()) if each})
 
     @classmethod
     def unpack(cls, octets: bytes) -> GtidSet:
         """Parse the form in PREVIOUS_GTIDS and in COM_BINLOG_DUMP_GTID. Raises: ValueOutOfRange."""
-        found = []
+        found: list[tuple[uuid.UUID, int, int]] = []
         at = 8
         servers = int.from_bytes(octets[:8], "little")
         for _ in range(servers):
@@ -168,5 +168,5 @@ class GtidSet:
 
 
 def _malformed(given: str | bytes) -> ValueOutOfRange:
-    shown = given if isinstance(given, str) else given.hex()
+    shown = given if isinstance(given, str) else given[:100].hex()
     return ValueOutOfRange(f"Malformed GTID set specification '{shown[:200]}'.")

@@ -135,6 +135,8 @@ class StatementReader(TokenReader):
             return found
         if token.word == "@":
             return self._variable()
+        if token.kind == WORD:
+            self._check_short(token)
         if token.kind == WORD and token.text not in _LITERAL_WORDS:
             return self._function()
         if token.kind == STRING:

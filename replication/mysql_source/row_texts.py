@@ -253,19 +253,19 @@ def row_packets(texts: Sequence[pa.Array], sequence: int) -> tuple[Message, int]
 
     count = len(texts[0])
     columns = [_pieces_of(array) for array in texts]
-    sizes = np.sum([column.sizes for column in columns], axis=0, dtype=np.int64)
+    sizes: Words = np.sum([column.sizes for column in columns], axis=0, dtype=np.int64)
     if int(sizes.max(initial=0)) >= _LARGE_BYTES:  # such a row is not copied, and may take several packets
         pieces = [variable(piece) for column in columns for piece in (column.lengths, column.values)]
         found: list[Buffer] = []
         for place in range(count):
-            message = [memoryview(octets[ends[place] : ends[place + 1]]) for octets, ends in pieces]
+            message = [octets[ends[place] : ends[place + 1]].data for octets, ends in pieces]
             found += in_packets(message, sequence)
             sequence += int(sizes[place]) // p.PACKET_BYTES_MAX + 1
         return found, sequence & 0xFF
     # A head is the size in three bytes, and the number in the fourth.
     heads = sizes | (np.arange(sequence, sequence + count) & 0xFF) << 24
-    ends = np.arange(count + 1, dtype=np.int64) * HEADER_BYTES
-    head = build_variable(pa.large_binary(), count, ends, heads.astype("<u4").view(np.uint8), None, 0)
+    head_ends = np.arange(count + 1, dtype=np.int64) * HEADER_BYTES
+    head = build_variable(pa.large_binary(), count, head_ends, heads.astype("<u4").view(np.uint8), None, 0)
     values = [piece for column in columns for piece in (column.lengths, column.values)]
     data, ends = variable(pc.binary_join_element_wise(head, *values, pa.scalar(b"", pa.large_binary())))
-    return (memoryview(data[ends[0] : ends[-1]]),), sequence + count & 0xFF
+    return (data[ends[0] : ends[-1]].data,), sequence + count & 0xFF

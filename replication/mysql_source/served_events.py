@@ -94,9 +94,9 @@ def without_checksum(event: Message) -> Message:
     """
     timestamp_s, kind, server_id, size, position, flags = _HEADER.unpack_from(event[0])
     if kind == b.FORMAT_DESCRIPTION_EVENT:
-        head, body = _parts(b"".join(event))
-        return [_sealed(head, body[:-1] + bytes((b.CHECKSUM_NONE,)))]
+        fields, body = _parts(b"".join(event))
+        return [_sealed(fields, body[:-1] + bytes((b.CHECKSUM_NONE,)))]
     head = _HEADER.pack(timestamp_s, kind, server_id, size - b.CHECKSUM_BYTES, position, flags)
-    parts = [head, memoryview(event[0])[b.HEADER_BYTES :], *event[1:]]
+    parts: list[Buffer] = [head, memoryview(event[0])[b.HEADER_BYTES :], *event[1:]]
     parts[-1] = memoryview(parts[-1])[: -b.CHECKSUM_BYTES]
     return parts

@@ -138,10 +138,10 @@ class Token:
             return made(sql[at:end]).replace(2 * quote, quote)
         found = []
         while at < end:
-            following = _PIECES[is_text].match(sql, at, end).end()
-            piece = made(sql[at:following])
-            found.append(_ESCAPES_IN[is_text].sub(lambda each: _unescaped(each, quote, escapes), piece))
-            at = following
+            piece = _PIECES[is_text].match(sql, at, end)
+            assert piece is not None
+            found.append(_ESCAPES_IN[is_text].sub(lambda each: _unescaped(each, quote, escapes), piece[0]))
+            at = piece.end()
         return empty.join(found)
 
 

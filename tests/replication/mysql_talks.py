@@ -45,7 +45,7 @@ def _registered(server_id: int = 7) -> bytes:
     return bytes((p.COM_REGISTER_SLAVE,)) + server_id.to_bytes(4, "little") + fields + bytes(10)
 
 
-def _by_gtids(gtids: bytes, flags: int = p.DUMP_THROUGH_GTID | p.DUMP_NON_BLOCK) -> bytes:
+def by_gtids(gtids: bytes, flags: int = p.DUMP_THROUGH_GTID | p.DUMP_NON_BLOCK) -> bytes:
     numbers = ((flags, 2), (9, 4), (0, 4), (4, 8), (len(gtids), 4))
     return (
         bytes((p.COM_BINLOG_DUMP_GTID,)) + b"".join(value.to_bytes(size, "little") for value, size in numbers) + gtids
@@ -80,8 +80,8 @@ TALKS = (
     Talk("kill", (query("KILL 4000000000"), query("KILL CONNECTION 3999999999"))),
     Talk("dump by position", (_CHECKSUM, _registered(), _DUMP_AT_ONCE)),
     Talk("dump that waits", (_CHECKSUM, _UUID, _DUMP, _QUIT)),
-    Talk("dump by GTID", (_CHECKSUM, _UUID, _registered(9), _by_gtids(_GTIDS))),
-    Talk("dump by GTID from the start", (_CHECKSUM, _UUID, _by_gtids(bytes(8)))),
+    Talk("dump by GTID", (_CHECKSUM, _UUID, _registered(9), by_gtids(_GTIDS))),
+    Talk("dump by GTID from the start", (_CHECKSUM, _UUID, by_gtids(bytes(8)))),
     Talk("semi-sync", (_CHECKSUM, _SEMI_SYNC, _registered(), _DUMP, ack(), ack(5), _QUIT)),
     Talk(
         "dump by domains",

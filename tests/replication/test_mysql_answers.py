@@ -229,7 +229,11 @@ def test_functions_have_their_values(site: Database) -> None:
         "TRUE": "1",
     }.items():
         assert one(session, f"SELECT {call}") == value, call
-    assert answer(session, b"SELECT VERSION() AS `a b`, VERSION( ) , @@server_id x").names == ["a b", b"VERSION( )", "x"]
+    assert answer(session, b"SELECT VERSION() AS `a b`, VERSION( ) , @@server_id x").names == [
+        "a b",
+        b"VERSION( )",
+        "x",
+    ]
 
 
 def test_functions_of_other_servers_and_other_arguments_are_refused(site: Database) -> None:

@@ -31,6 +31,7 @@ from tests.replication.mysql_talks import (
     Talk,
     Visit,
     ack,
+    by_gtids,
     login_message,
     packets_in,
     query,
@@ -465,14 +466,122 @@ def memory_of(host: Host, commands: tuple[bytes, ...], flavor: Flavor = MYSQL) -
     return Measured(peak, after)
 
 
-@pytest.mark.parametrize("piece", ["'", "''", "1,", "@@version,", "`a`.", "🌊 ", "@a=1,"])
-@pytest.mark.parametrize("begin", ["SELECT ", "SET @a='🌊"])
-def test_longest_statement_takes_its_memory_while_it_is_read_and_keeps_none(host: Host, begin: str, piece: str) -> None:
-    """Story: an error kept the statement that it was about, 3 to 8 MiB, until the collector of garbage came."""
-    text = (begin + piece * STATEMENT_BYTES_MAX).encode()[: STATEMENT_BYTES_MAX - 4]
-    taken = memory_of(host, (bytes((p.COM_QUERY,)) + text,))
+CONNECTION_BYTES = 4 << 20
+# What the longest statements are made of, how they begin, and how they end: refused at once, late, or answered.
+BULK = (
+    *(
+        "'",
+        "''",
+        "\\'",
+        "\\%",
+        "1,",
+        "9",
+        "a",
+        "é",
+        "€",
+        "🌊",
+        "🌊 ",
+        ",",
+        "(",
+        "`a`.",
+        "`🌊`,",
+        "@a,",
+        "@a=1,",
+        "@@version,",
+    ),
+    *("'a',", "'🌊',", "'a' ", "1 AS €,", "a.b,", "CONCAT('a'),", ":1", "aa,", "/*x*/", "-- \n", "NOT "),
+)
+HEADS = (
+    *(
+        "SELECT ",
+        "SELECT '🌊",
+        "SELECT 'a''b",
+        "SELECT '\\n🌊",
+        "SELECT x'",
+        "SELECT `🌊",
+        "SELECT 1 AS '🌊",
+        "SELECT UNKNOWN",
+    ),
+    *(
+        "SELECT CONCAT('🌊",
+        "SELECT a FROM `",
+        "SELECT `a`, ",
+        "SET @a='🌊",
+        "SET @a='",
+        "SET @`",
+        "SET x=",
+        "SET sql_mode='",
+    ),
+    *(
+        "SET NAMES '🌊",
+        "SHOW VARIABLES LIKE '🌊",
+        "SHOW TABLES LIKE '🌊",
+        "SHOW VARIABLES WHERE Value = '🌊",
+        "USE `🌊",
+    ),
+    *(
+        "SHOW VARIABLES WHERE Value IN ('a', ",
+        "SELECT GTID_SUBSET('', '3E11FA47-71CA-11E1-9E33-C80AA9429562:1",
+        "KILL ",
+        "",
+    ),
+)
+TAILS = ("", "'", "`", "1", "')", "1)", "` = 1")
+STATEMENTS = [
+    (flavor, head, each, tail) for flavor in FLAVORS.values() for head in HEADS for each in BULK for tail in TAILS
+]
+
+
+@pytest.mark.parametrize(
+    ("flavor", "head", "each", "tail"), some(STATEMENTS, few(40, 800) / len(STATEMENTS)), ids=ascii
+)
+def test_longest_statement_takes_four_mib_while_it_is_read_and_keeps_none(
+    host: Host, flavor: Flavor, head: str, each: str, tail: str
+) -> None:
+    """Story: a statement of 1 MiB took 7 to 20 MiB: four bytes for each character, and an object for each token. An
+    error kept the statement that it was about until the collector of garbage came.
+    """
+    room = STATEMENT_BYTES_MAX - 4 - len((head + tail).encode())
+    text = head + each * (room // len(each.encode())) + tail
+    taken = memory_of(host, (query(text),), flavor)
     print(taken)
-    assert taken.peak < (24 << 20 if "'" in piece else 8 << 20) and taken.after < 256 << 10
+    assert taken.peak < CONNECTION_BYTES and taken.after < 256 << 10
+
+
+HALF = "x" * (STATEMENT_BYTES_MAX // 2)
+LONGEST = {
+    "text that is kept": (query(f"SET @a = '🌊{HALF}'"), query(f"SET @a = '🌊{HALF}'")),
+    "values of functions": (query(f"SET @a = '{HALF}'"), query("SELECT CONCAT(CONCAT(@a), CONCAT('🌊'))")),
+    "functions in functions": (query(f"SET @a = '{HALF}'"), query(f"SELECT {'CONCAT(' * 30}@a{')' * 30}")),
+    "variable twice": (query(f"SET @a = '🌊{HALF}'"), query("SELECT @a, @a")),
+    "refused": (query("SET NAMES latin1"), query(f"SELECT '🌊{HALF}{HALF[:-100]}'")),
+    "name of a database": (bytes((p.COM_INIT_DB,)) + "🌊".encode() * (STATEMENT_BYTES_MAX // 4),),
+    "unknown": (b"\x7f" * STATEMENT_BYTES_MAX,),
+    "set of GTIDs": (
+        TALKS[9].commands[0],
+        by_gtids(
+            (1).to_bytes(8, "little")
+            + bytes(16)
+            + (65_000).to_bytes(8, "little")
+            + b"".join(
+                (2 * each).to_bytes(8, "little") + (2 * each + 1).to_bytes(8, "little") for each in range(1, 65_001)
+            )
+        ),
+    ),
+    "domains": (
+        query("SET @mariadb_slave_capability=4, @master_binlog_checksum='CRC32'"),
+        query(f"SET @slave_connect_state='{'0-1-1,' * 170_000}'"),
+        bytes((p.COM_BINLOG_DUMP,)) + dump_command(),
+    ),
+}
+
+
+@BOTH
+@pytest.mark.parametrize("commands", LONGEST.values(), ids=LONGEST)
+def test_longest_command_takes_four_mib(host: Host, flavor: Flavor, commands: tuple[bytes, ...]) -> None:
+    taken = memory_of(host, commands, flavor)
+    print(taken)
+    assert taken.peak < CONNECTION_BYTES and taken.after < VARIABLES_BYTES_MAX
 
 
 def large(number: int, size: int) -> tuple[int, bytes]:
@@ -496,7 +605,6 @@ def large_host() -> Iterator[Host]:
 
 
 LARGE = 12 << 20
-CONNECTION_BYTES = 4 << 20
 SEMI_SYNC = query("SET @rpl_semi_sync_replica = 1, @rpl_semi_sync_slave = 1")
 NO_CHECKSUM = query("SET @master_binlog_checksum = 'NONE', @source_binlog_checksum = 'NONE'")
 DUMPS = [
