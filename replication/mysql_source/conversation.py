@@ -33,6 +33,7 @@ from tidemark.replication.mysql_source.packets import (
     in_packets,
     length_of,
     ok,
+    packet_header,
     packets,
     row,
 )
@@ -117,25 +118,40 @@ class Conversation:
 
     def pieces(self, messages: Iterable[Message]) -> Iterator[Buffer]:
         """Yield what to send of messages: small parts joined to pieces of PIECE_BYTES, each larger part as it is."""
+        held = self._held
         for message in messages:
-            for part in self._in_packets(message):
-                if len(part) >= PIECE_BYTES:
-                    if self._held:
-                        yield self.rest()
-                    yield part
-                else:
-                    self._held.append(part)
-                    self._held_bytes += len(part)
-            del message, part  # they are not kept while the next message is made
+            size = sum(map(len, message))
+            if size < PIECE_BYTES and not isinstance(message, _Packets):
+                held.append(packet_header(size, self._sequence))
+                held += message
+                self._held_bytes += size
+                self._sequence += 1
+            else:
+                yield from self._large(message, size)
+            del message  # it is not kept while the next one is made
             if self._held_bytes >= PIECE_BYTES:
                 yield self.rest()
-        if self._held:
+        if held:
             yield self.rest()
+
+    def _large(self, message: Message, size: int) -> Iterator[Buffer]:
+        if not isinstance(message, _Packets):
+            message = in_packets(message, self._sequence)
+            self._sequence += size // p.PACKET_BYTES_MAX + 1
+        for part in message:
+            if len(part) < PIECE_BYTES:
+                self._held.append(part)
+                self._held_bytes += len(part)
+                continue
+            if self._held:
+                yield self.rest()
+            yield part
 
     def rest(self) -> bytes:
         """Return the bytes that wait for more."""
         data = b"".join(self._held)
-        self._held, self._held_bytes = [], 0
+        self._held.clear()
+        self._held_bytes = 0
         return data
 
     # --- a dump -----------------------------------------------------------------------------------
@@ -165,13 +181,6 @@ class Conversation:
         if message is not None:
             self._sequence = self._reader.sequence
         return message
-
-    def _in_packets(self, message: Message) -> Message:
-        if isinstance(message, _Packets):
-            return message
-        parts = in_packets(message, self._sequence)
-        self._sequence += sum(map(len, message)) // p.PACKET_BYTES_MAX + 1
-        return parts
 
     # --- answers ----------------------------------------------------------------------------------
     def _answered(self, message: bytes) -> Iterator[Message]:

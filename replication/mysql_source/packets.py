@@ -130,24 +130,25 @@ def in_packets(message: Message, sequence: int) -> list[Buffer]:
     """Return a message as parts of packets; the first packet has this sequence number. Nothing is copied."""
     left = sum(map(len, message))
     if left < p.PACKET_BYTES_MAX:
-        return [_header(left, sequence), *message]
+        return [packet_header(left, sequence), *message]
     found: list[Buffer] = []
     room = p.PACKET_BYTES_MAX
-    found.append(_header(room, sequence))
+    found.append(packet_header(room, sequence))
     for part in message:
         rest = memoryview(part)
         while len(rest) >= room:  # the packet is full, and another one follows, if only to say that it is the last
             found.append(rest[:room])
             rest, left, sequence = rest[room:], left - p.PACKET_BYTES_MAX, sequence + 1
             room = p.PACKET_BYTES_MAX
-            found.append(_header(min(left, room), sequence))
+            found.append(packet_header(min(left, room), sequence))
         if len(rest):
             found.append(rest)
             room -= len(rest)
     return found
 
 
-def _header(size: int, sequence: int) -> bytes:
+def packet_header(size: int, sequence: int) -> bytes:
+    """Return the bytes before a packet of a size."""
     return (size | (sequence & 0xFF) << 24).to_bytes(HEADER_BYTES, "little")
 
 

@@ -178,7 +178,9 @@ class StoredRows:
     def _read(self, view: View, table: Table, only_ascii: bool) -> Iterator[list[pa.Array]]:
         columns = list(dict.fromkeys(self._columns))
         rows_max = max(1, PIECE_BYTES // WORD_BYTES // (ENTRY_WORDS + table.format.fixed_words))
-        for batch in snapshot_reads.scan(view, table, columns, self._limit, table.numbers_of(None), rows_max=rows_max):
+        numbers, words = table.numbers_of(None), PIECE_BYTES // WORD_BYTES
+        batches = snapshot_reads.scan(view, table, columns, self._limit, numbers, rows_max=rows_max, disk_words=words)
+        for batch in batches:
             if self._snapshot is not None:
                 self._snapshot.check()
             decoded = decode_entries(table.format, batch.entries, batch.offsets, batch.count, columns)

@@ -97,6 +97,8 @@ def without_checksum(event: Message) -> Message:
         fields, body = _parts(b"".join(event))
         return [_sealed(fields, body[:-1] + bytes((b.CHECKSUM_NONE,)))]
     head = _HEADER.pack(timestamp_s, kind, server_id, size - b.CHECKSUM_BYTES, position, flags)
-    parts: list[Buffer] = [head, memoryview(event[0])[b.HEADER_BYTES :], *event[1:]]
-    parts[-1] = memoryview(parts[-1])[: -b.CHECKSUM_BYTES]
-    return parts
+    first, *others = event
+    body = first if len(first) < len(_ZEROS) else memoryview(first)  # a slice of few bytes is made faster than a view
+    if not others:
+        return [head, body[b.HEADER_BYTES : -b.CHECKSUM_BYTES]]
+    return [head, body[b.HEADER_BYTES :], *others[:-1], memoryview(others[-1])[: -b.CHECKSUM_BYTES]]

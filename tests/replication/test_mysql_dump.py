@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import random
 import threading
+import tracemalloc
 import uuid
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import tidemark as tm
 from tests.replication.history import History
-from tests.replication.mysql_dump_rig import REPLICA_ID, Replica, added_up, dump_of, header, messages_of
+from tests.replication.mysql_dump_rig import REPLICA_ID, Replica, Store, added_up, dump_of, header, messages_of
 from tests.replication.mysql_port_rig import ITEM, served_end, store
 from tests.replication.mysql_rig import SERVERS
 from tests.replication.site import DISK, WHOLE, account_site, open_site
@@ -27,7 +32,7 @@ from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.table_map import MapColumn, TableMap
 from tidemark.replication.binlog.types import MySqlType
-from tidemark.replication.mysql_source.dump import Dumps
+from tidemark.replication.mysql_source.dump import Dump, DumpAsked, Dumps
 from tidemark.replication.mysql_source.flavors import FLAVORS, MARIADB, MYSQL
 from tidemark.replication.mysql_source.gtid_sets import GtidSet
 from tidemark.replication.mysql_source.gtids import Gtids
@@ -427,6 +432,71 @@ def test_last_row_event_shown_ends_its_statement(events: Any) -> None:
             assert not open_rows
     count = sum(isinstance(each, e.Rows) and each.table_id == 2 and not each.conflict_flags for each in events)
     assert sum(isinstance(each, e.Rows) for each in parsed) == count
+
+
+class OneFile:
+    """A binlog of one file, as `SourceBinlog` serves it."""
+
+    def __init__(self, events: Iterable[e.Event]) -> None:
+        self.data = b.MAGIC
+        for event in (e.FormatDescription(), e.PreviousGtids(), *events):
+            self.data += e.frame(event, len(self.data), timestamp_s=1, server_id=1)
+
+    def names(self) -> list[str]:
+        return ["f.000001"]
+
+    def size(self, name: str) -> int:
+        return len(self.data)
+
+    def newest(self) -> tuple[int, Position]:
+        return 0, Position("f.000001", len(self.data))
+
+    def read(self, at: Position, bytes_max: int) -> tuple[Position, bytes] | None:
+        found = self.data[at.position : at.position + bytes_max]
+        return (at, found) if found else None
+
+    def close(self) -> None:
+        pass
+
+
+LARGE = 3 << 20
+
+
+def large_rows(number: int, fill: int, is_end: bool, flags: int = 0) -> e.Event:
+    return dataclasses.replace(rows(number, is_end, flags), body=bytes((fill,)) * LARGE)
+
+
+@pytest.mark.parametrize("given", [{}, {"has_checksum": False}, {"is_semi_sync": True}], ids=str)
+@pytest.mark.parametrize("flavor", [MYSQL, MARIADB], ids=lambda flavor: flavor.name)
+def test_large_events_that_wait_are_read_again_and_one_is_in_memory(flavor: Any, given: dict[str, Any]) -> None:
+    """Story: what a peer is not shown was kept up to the end of its statement, as many zeros as it had bytes."""
+    hidden = [large_rows(2, 7, number == 3, FLAG_REFRESH) for number in range(4)]
+    shown = [large_rows(2, 5, False), large_rows(2, 6, False)]
+    events = [e.Gtid(1, 0), e.Query("BEGIN"), MAPS[1], rows(2, False), *shown, *hidden, e.Query("COMMIT")]
+    binlog = OneFile(events)
+    asked = DumpAsked(server_id=7, is_non_blocking=True, gtids="" if flavor is MARIADB else None, **given)
+    served: Any = Store(1, SimpleNamespace(domain_place=lambda text: Position("f.000001", 4)))
+    clock: Any = SimpleNamespace(monotonic=lambda: 0.0)
+
+    def messages() -> Iterator[Any]:
+        with Dump(served, binlog, asked, flavor, Dumps(clock)) as dump:  # type: ignore[arg-type]
+            yield from dump.messages()
+
+    gc.collect()
+    tracemalloc.start()
+    for message in messages():
+        del message
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < LARGE + (2 << 20)
+    raws = [b"".join(each)[3 if asked.is_semi_sync else 1 :] for each in messages()]
+    parsed = [e.parse(raw, Position("sent", 0), asked.has_checksum)[1] for raw in raws if len(raw) > LARGE]
+    assert [(each.kind, each.is_statement_end) for each in parsed[:2] if isinstance(each, e.Rows)] == [
+        (e.WRITE, False),
+        (e.WRITE, True),
+    ]
+    assert [set(each.body) for each in parsed if isinstance(each, (e.Rows, e.Other))] == [{5}, {6}, {0}, {0}, {0}, {0}]
+    assert [each.type for each in parsed[2:]] == [IGNORABLE_EVENT] * 4
 
 
 def test_rows_without_their_table_are_damage() -> None:
