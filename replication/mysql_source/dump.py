@@ -150,7 +150,7 @@ def _is_same(one: DumpAsked, other: DumpAsked) -> bool:
 
 class _RawEvents:
     """The events of the binlog from a position on, as far as they may be served. Memory: a piece; a large event belongs
-    to the caller alone, who drops the one before when `before_large` is called.
+    to the caller alone, and `before_large` is called so that the one before is dropped.
     """
 
     def __init__(self, binlog: SourceBinlog, at: Position, before_large: Callable[[], None]) -> None:

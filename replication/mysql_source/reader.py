@@ -105,7 +105,7 @@ class StatementReader(TokenReader):
         self._count_text(token.end - token.at)
 
     def _count_text(self, size: int) -> None:
-        """Count a text of so many bytes before it is made. Raises: Unsupported."""
+        """Count a text of this many bytes before it is made. Raises: Unsupported."""
         self._text_bytes += _TEXT_BYTES + _CHARACTER_BYTES * size
         if self._text_bytes > TEXT_BYTES_MAX:
             raise self.wrong()
