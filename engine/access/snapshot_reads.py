@@ -210,9 +210,11 @@ def scan(
     first_rowid: int = 0,
     progress: Progress | None = None,
     rows_max: int = ALL_ROWS,
+    disk_words: int = DISK_SCAN_WORDS,
 ) -> Iterator[ScanBatch]:
     """Yield all rows of some fragments, one fragment after the other, in ROWID order, with disk parts if one of the
-    columns is on disk. first_rowid: where to begin in the first fragment. rows_max: of a batch.
+    columns is on disk. first_rowid: where to begin in the first fragment. rows_max: of a batch. disk_words: of a batch
+    with disk parts, if its rows are as long as those before.
 
     A partition dropped meanwhile yields no more rows. Raises: NoSuchTable if the table is dropped meanwhile, and as
     `read_rows`.
@@ -226,16 +228,16 @@ def scan(
         fragment = table.by_number.get(number)
         if fragment is None:
             continue
-        part = fragment_scan(view, table, fragment, with_disk, first_rowid)
+        part = fragment_scan(view, table, fragment, with_disk, first_rowid, disk_words)
         first_rowid = 0
         while not part.is_end and number in table.by_number and left > 0:
-            batch = part.next(min(left, rows_max, SCAN_BATCH_ROWS))
+            found = [part.next(min(left, rows_max, SCAN_BATCH_ROWS))]
             view.advance(number, part.rowid)
             table.check()
-            left -= batch.count
+            left -= found[0].count
             meter.advance(part.page)
-            if batch.count:
-                yield batch
+            if found[0].count:
+                yield found.pop()  # large rows belong to the caller alone
         meter.done += part.page
         table.check()
 
@@ -291,6 +293,7 @@ class _Memory(_Fragment):
 class DiskRows(_Fragment):
     """Rows with disk parts, window by window; inside a window the pages are read in their order."""
 
+    words_max = DISK_SCAN_WORDS
     rows = SCAN_ROWS_FIRST  # rows of the next window
 
     def next(self, most: int) -> ScanBatch:
@@ -304,14 +307,25 @@ class DiskRows(_Fragment):
         out, offsets = read_rows(self._view, self._table, fragments, rowids[:count], pages[:count])
         if count:
             used = int(offsets.max())
-            self.rows = max(1, min(SCAN_ROWS_MAX, 4 * self.rows, DISK_SCAN_WORDS * count // max(used, 1)))
+            self.rows = max(1, min(SCAN_ROWS_MAX, 4 * self.rows, self.words_max * count // max(used, 1)))
         return ScanBatch(out, offsets[offsets >= 0])
 
 
-def fragment_scan(view: View, table: Table, fragment: int, with_disk: bool, first_rowid: int = 0) -> _Memory | DiskRows:
-    """Return a scan of one fragment (a handle), with or without disk parts."""
-    made = DiskRows if with_disk else _Memory
-    return made(view, table, fragment, first_rowid)
+def fragment_scan(
+    view: View,
+    table: Table,
+    fragment: int,
+    with_disk: bool,
+    first_rowid: int = 0,
+    disk_words: int = DISK_SCAN_WORDS,
+) -> _Memory | DiskRows:
+    """Return a scan of one fragment (a handle), with or without disk parts. disk_words: as for `scan`."""
+    if not with_disk:
+        return _Memory(view, table, fragment, first_rowid)
+    made = DiskRows(view, table, fragment, first_rowid)
+    made.words_max = disk_words
+    made.rows = max(1, SCAN_ROWS_FIRST * disk_words // DISK_SCAN_WORDS)
+    return made
 
 
 def count(view: View, table: Table, numbers: Sequence[int]) -> int:

@@ -15,6 +15,7 @@ import errno
 import logging
 import re
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -146,9 +147,10 @@ class CheckedFiles:
             raise ValueOutOfRange(f"cannot read {count} bytes", file=file.name)
         if count > PREAD_UNCHECKED_BYTES:
             count = max(0, min(count, self.size(file) - offset))
-        buffer = bytearray(count)
-        got = self.pread_into(file, offset, buffer)
-        return bytes(memoryview(buffer)[:got])
+        filled = BytesIO(bytes(count))  # unlike a bytearray, it gives its bytes without a copy
+        with filled.getbuffer() as buffer:
+            got = self.pread_into(file, offset, buffer)
+        return filled.getvalue() if got == count else filled.getvalue()[:got]
 
     def pread_into(self, file: File, offset: int, buffer: Buffer) -> int:
         if self.failure.first is not None or not file.is_open or offset < 0:

@@ -43,6 +43,7 @@ from tidemark.replication.mysql_source.variables import (
 from tidemark.replication.sql.tokens import NAME, STRING, WORD
 
 if TYPE_CHECKING:
+    from tidemark.replication.mysql_source.packets import Buffer
     from tidemark.replication.mysql_source.session import Value
 
 __all__ = ["Done", "Session", "Shown", "Warned", "answer"]
@@ -54,16 +55,15 @@ _MESSAGE_CHARACTERS_MAX = 512  # MySQL's limit
 _NO_ROWS: Final[Iterable[Sequence[Value]]] = ()
 
 
-def answer(session: Session, statement: bytes) -> Shown | Done:
+def answer(session: Session, statement: Buffer) -> Shown | Done:
     """Return the answer to a statement. The rows of a `Shown` may come from the store while they are read: then they
     raise what `Served.rows` raises.
 
     Raises: Refused, with MySQL's number.
     """
     reader: StatementReader | None = None
-    text = statement.decode("utf-8", "surrogateescape")
     try:
-        reader = StatementReader(text, session)
+        reader = StatementReader(statement, session)
         before = len(session.warnings)
         for each in _STATEMENTS:
             if reader.has(*each.words):
@@ -75,7 +75,7 @@ def answer(session: Session, statement: bytes) -> Shown | Done:
     except Refused as error:
         code, message = error.code, error.message
     except Unsupported:
-        refused = refusal_of(session, text, []) if reader is None else reader.refusal()
+        refused = refusal_of(session, statement, None) if reader is None else reader.refusal()
         code, message = refused.code, refused.message
     except Error as error:
         code, message = p.ER_UNKNOWN_ERROR, error.message
@@ -99,7 +99,7 @@ def _select(reader: StatementReader) -> Shown:
         pass
     if _has_table(reader):
         return _select_from(reader)
-    names: list[str] = []
+    names: list[str | bytes] = []
     values: list[Value] = []
     size = 0
     while True:
@@ -108,9 +108,9 @@ def _select(reader: StatementReader) -> Shown:
         size += size_of(values[-1])
         if size > STATEMENT_BYTES_MAX:
             raise Refused(p.ER_OUT_OF_MEMORY, f"A row of values takes at most {STATEMENT_BYTES_MAX} bytes")
-        source = reader.source(start)
+        end = reader.at
         alias = _alias(reader)
-        names.append(source if alias is None else alias)
+        names.append(reader.source(start, end) if alias is None else alias)
         if not reader.has(","):
             break
         _check_columns(len(names))
@@ -129,7 +129,8 @@ def _check_columns(count: int) -> None:
 def _has_table(reader: StatementReader) -> bool:
     """Whether a SELECT reads a table: FROM is outside parentheses."""
     depth = 0
-    for place, token in enumerate(reader.tokens[reader.at :], reader.at):
+    for place in range(reader.at, len(reader.tokens)):
+        token = reader.tokens[place]
         depth += (token.word == "(") - (token.word == ")")
         if token.word == "FROM" and depth == 0:
             return reader.tokens[place + 1].word != "DUAL"

@@ -4,12 +4,13 @@ Bytes go in, bytes come out, without a socket. A long answer comes in pieces, ea
 
 Invariants: (V1) Each command gets one answer: rows, OK or an error; an error leaves the connection as it was. Only a
 dump, what cannot be read, and QUIT end it. (V2) Of what a client says when it registers as a replica, only its server
-id is kept: some send their password there. (V3) Held are one statement of STATEMENT_BYTES_MAX and a piece of
-PIECE_BYTES with the row or the event that fills it.
+id is kept: some send their password there. (V3) Memory is bounded by 4 MiB, what the session has set, and the largest
+event or twice the largest row: a statement is read where it arrived, and large parts of a message are sent as they are.
 """
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
@@ -22,19 +23,24 @@ from tidemark.replication.mysql_source.dump import DumpAsked
 from tidemark.replication.mysql_source.flavors import MARIADB
 from tidemark.replication.mysql_source.gtid_sets import GtidSet
 from tidemark.replication.mysql_source.packets import (
+    Buffer,
     Fields,
+    Message,
     PacketReader,
     Refused,
     end,
     error,
+    in_packets,
     length_of,
     ok,
+    packet_header,
     packets,
     row,
 )
+from tidemark.replication.mysql_source.reader import NAME_BYTES_MAX
 from tidemark.replication.mysql_source.row_texts import beyond_ascii
 from tidemark.replication.mysql_source.served import StoredRows
-from tidemark.replication.mysql_source.session import Session, Shown
+from tidemark.replication.mysql_source.session import Session, Shown, text_of
 from tidemark.replication.mysql_source.variables import variable_value
 
 if TYPE_CHECKING:
@@ -45,14 +51,18 @@ STATEMENT_BYTES_MAX = 1 << 20
 PIECE_BYTES = 64 << 10
 HEARTBEAT_NS_MIN = 1_000_000
 _FILE_BYTES_MAX = 512
+_VARIABLE_BYTES_MAX = 64 << 10  # of a user variable by which a dump is asked for
 _MALFORMED = (p.ER_MALFORMED_PACKET, "Malformed communication packet.")
 _NO_CHECKSUM: Final = (
     "Slave can not handle replication events with the checksum that master is configured to log; the first event '{}'"
 )
+_BEYOND_ASCII = re.compile(rb"[^\x00-\x7f]")
 
 
-class _Packets(bytes):
-    """Messages that are packets already."""
+class _Packets(tuple[Buffer, ...]):
+    """Messages that are packets already, as their parts."""
+
+    __slots__ = ()
 
 
 class Conversation:
@@ -64,7 +74,7 @@ class Conversation:
         self._begin_dump = dump
         self._reader = PacketReader(STATEMENT_BYTES_MAX + 1)  # with the byte of the command
         self._sequence = 0  # of the next packet sent
-        self._held: list[bytes] = []
+        self._held: list[Buffer] = []
         self._held_bytes = 0
         self._server_id = 0
         self.dump: Dump | None = None  # set when one was asked for: no command is answered after it
@@ -81,21 +91,22 @@ class Conversation:
         """Whether a part of a message has arrived."""
         return not self._reader.is_empty
 
-    def receive(self, data: bytes) -> Iterator[bytes]:
+    def receive(self, data: bytes) -> Iterator[Buffer]:
         """Take bytes and yield what to send, until `is_over` or a dump begins. What comes with the command for a dump
         is not read.
         """
         self._reader.feed(data)
+        del data
         while not self.is_over and self.dump is None:
             try:
                 message = self._next()
             except Refused as refused:  # what follows cannot be told apart
                 self.is_over, self._sequence = True, 1
-                yield self._packets(error(refused.code, refused.message))
+                yield packets(error(refused.code, refused.message), 1)
                 return
             if message is None:
                 return
-            yield from self._joined(self._answered(message))
+            yield from self.pieces(self._answered(message))
 
     def seconds(self, name: str) -> float:
         """Return how long the client may be silent: `wait_timeout` between two commands, `net_read_timeout` in a
@@ -105,26 +116,52 @@ class Conversation:
         assert isinstance(value, int)
         return float(value)
 
-    # --- a dump -----------------------------------------------------------------------------------
-    def event(self, message: bytes) -> bytes:
-        """Take a message; return the bytes to send now, empty while more fits into a piece."""
-        self._held.append(message if isinstance(message, _Packets) else self._packets(message))
-        self._held_bytes += len(self._held[-1])
-        return self.rest() if self._held_bytes >= PIECE_BYTES else b""
+    def pieces(self, messages: Iterable[Message]) -> Iterator[Buffer]:
+        """Yield what to send of messages: small parts joined to pieces of PIECE_BYTES, each larger part as it is."""
+        held = self._held
+        for message in messages:
+            size = sum(map(len, message))
+            if size < PIECE_BYTES and not isinstance(message, _Packets):
+                held.append(packet_header(size, self._sequence))
+                held += message
+                self._held_bytes += size
+                self._sequence += 1
+            else:
+                yield from self._large(message, size)
+            del message  # it is not kept while the next one is made
+            if self._held_bytes >= PIECE_BYTES:
+                yield self.rest()
+        if held:
+            yield self.rest()
+
+    def _large(self, message: Message, size: int) -> Iterator[Buffer]:
+        if not isinstance(message, _Packets):
+            message = in_packets(message, self._sequence)
+            self._sequence += size // p.PACKET_BYTES_MAX + 1
+        for part in message:
+            if len(part) < PIECE_BYTES:
+                self._held.append(part)
+                self._held_bytes += len(part)
+                continue
+            if self._held:
+                yield self.rest()
+            yield part
 
     def rest(self) -> bytes:
         """Return the bytes that wait for more."""
         data = b"".join(self._held)
-        self._held, self._held_bytes = [], 0
+        self._held.clear()
+        self._held_bytes = 0
         return data
 
+    # --- a dump -----------------------------------------------------------------------------------
     def end_of_dump(self) -> bytes:
         """Return the last packet of a dump that has come to its end."""
-        return self._packets(end())
+        return packets(end(), self._sequence)
 
     def refusal(self, refused: Refused) -> bytes:
         """Return the last packet of a dump that was refused or has failed."""
-        return self._packets(error(refused.code, refused.message))
+        return packets(error(refused.code, refused.message), self._sequence)
 
     def heard(self, data: bytes) -> Iterator[bytes]:
         """Yield the messages in what a client sends during a dump. Raises: Refused if it cannot be read."""
@@ -145,43 +182,32 @@ class Conversation:
             self._sequence = self._reader.sequence
         return message
 
-    def _packets(self, message: bytes) -> bytes:
-        data = packets(message, self._sequence)
-        self._sequence += len(message) // p.PACKET_BYTES_MAX + 1
-        return data
-
-    def _joined(self, messages: Iterable[bytes]) -> Iterator[bytes]:
-        """Yield messages as packets, in pieces."""
-        for message in messages:
-            if piece := self.event(message):
-                yield piece
-        if piece := self.rest():
-            yield piece
-
     # --- answers ----------------------------------------------------------------------------------
-    def _answered(self, message: bytes) -> Iterator[bytes]:
+    def _answered(self, message: bytes) -> Iterator[Message]:
         """Yield the messages that answer a command."""
         try:
             yield from self._answer(message)
         except Refused as refused:
-            yield error(refused.code, refused.message)
+            yield (error(refused.code, refused.message),)
         except Error as failed:
-            yield error(p.ER_UNKNOWN_ERROR, failed.message)
+            yield (error(p.ER_UNKNOWN_ERROR, failed.message),)
 
-    def _answer(self, message: bytes) -> Iterator[bytes]:
-        command, rest = message[:1], message[1:]
+    def _answer(self, message: bytes) -> Iterator[Message]:
+        command = message[:1]
         if command == bytes((p.COM_QUERY,)):
-            yield from self._statement(rest)
-        elif command == bytes((p.COM_PING,)):
-            yield ok()
+            yield from self._statement(memoryview(message)[1:])
+            return
+        rest = message[1:]
+        if command == bytes((p.COM_PING,)):
+            yield (ok(),)
         elif command == bytes((p.COM_INIT_DB,)):
-            self.session.use(rest.decode("utf-8", "replace"))
-            yield ok()
+            self.session.use(rest[:NAME_BYTES_MAX].decode("utf-8", "replace"))  # no database has a longer name
+            yield (ok(),)
         elif command == bytes((p.COM_QUIT,)):
             self.is_over = True
         elif command == bytes((p.COM_REGISTER_SLAVE,)):
             self._server_id = Fields(rest, _MALFORMED).integer(4)
-            yield ok()
+            yield (ok(),)
         elif command in (bytes((p.COM_BINLOG_DUMP,)), bytes((p.COM_BINLOG_DUMP_GTID,))):
             self.is_over = True  # a refusal is the last message
             self.session.close()  # a dump may last for months
@@ -192,34 +218,36 @@ class Conversation:
         else:
             raise Refused(p.ER_UNKNOWN_COMMAND, "Unknown command")
 
-    def _statement(self, statement: bytes) -> Iterator[bytes]:
+    def _statement(self, statement: memoryview) -> Iterator[Message]:
         self._check_ascii([statement])
         found = answer(self.session, statement)
         if not isinstance(found, Shown):
-            yield ok(found.affected, len(self.session.warnings))
+            yield (ok(found.affected, len(self.session.warnings)),)
             return
-        self._check_ascii([name.encode("utf-8", "surrogateescape") for name in found.names])
-        yield length_of(len(found.names))
+        self._check_ascii(map(text_of, found.names))
+        yield (length_of(len(found.names)),)
         yield from found.definitions()
-        yield end()
+        yield (end(),)
         if isinstance(found.rows, StoredRows):
             for piece, sequence in found.rows.packets(self._sequence, self._is_latin1):
                 self._sequence = sequence
                 yield _Packets(piece)
+                del piece
         else:
             for values in found.rows:
-                self._check_ascii([each or b"" for each in values])
+                self._check_ascii(values)
                 yield row(values)
-        yield end()
+                del values
+        yield (end(),)
 
     @property
     def _is_latin1(self) -> bool:
         names = ("character_set_client", "character_set_results")
         return any(self.session.variables.get(name) == LATIN1 for name in names)
 
-    def _check_ascii(self, texts: Iterable[bytes]) -> None:
+    def _check_ascii(self, texts: Iterable[Buffer | None]) -> None:
         """Refuse text that a client of latin1 would read, or has written, as other characters. Raises: Refused."""
-        if self._is_latin1 and not all(each.isascii() for each in texts):
+        if self._is_latin1 and any(each is not None and _BEYOND_ASCII.search(each) for each in texts):
             raise beyond_ascii("The statement or its answer")
 
     # --- dumps ------------------------------------------------------------------------------------
@@ -274,9 +302,14 @@ class Conversation:
         )
 
     def _user_variable(self, *names: str) -> Value:
-        """Return the value of the first of these user variables that is set."""
+        """Return the value of the first of these user variables that is set. Raises: Refused if it is too long."""
         found = (self.session.variables.get(f"@{name}") for name in names)
-        return next((each for each in found if each is not None), None)
+        value = next((each for each in found if each is not None), None)
+        if not isinstance(value, bytes):
+            return value
+        if len(value) > _VARIABLE_BYTES_MAX:
+            raise Refused(*_MALFORMED)
+        return value.decode("utf-8", "replace")
 
 
 def _file_name(given: bytes) -> str:

@@ -5,7 +5,9 @@ file begins with both too. At the end it waits, and sends a heartbeat after each
 
 Invariants: (D1) Only what `SourceBinlog` serves leaves: synced ends of epochs. (D2) Every event is checked before it
 leaves, so damage here ends the dump and never reaches a peer as another value. (D3) A position that is not the start of
-an event, past the end, purged or beyond 4 GiB is an error with MySQL's number and words, by which replicas stop.
+an event, past the end, purged or beyond 4 GiB is an error with MySQL's number and words, by which replicas stop. (D4)
+One large event is in memory at a time, once: what waits for the one after it is read again, and a message has views of
+the event.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ from tidemark.replication.mysql_source.acks import Acks, header
 from tidemark.replication.mysql_source.flavors import MARIADB
 from tidemark.replication.mysql_source.gtid_sets import GtidSet
 from tidemark.replication.mysql_source.mariadb_events import MariadbEvents
-from tidemark.replication.mysql_source.packets import Refused
-from tidemark.replication.mysql_source.screen import Screen, Shown, fatal
+from tidemark.replication.mysql_source.packets import Message, Refused
+from tidemark.replication.mysql_source.screen import LARGE_BYTES, Screen, Shown, fatal
 
 if TYPE_CHECKING:
     from tidemark.engine.base.clock import Clock
@@ -147,10 +149,13 @@ def _is_same(one: DumpAsked, other: DumpAsked) -> bool:
 
 
 class _RawEvents:
-    """The events of the binlog from a position on, as far as they may be served. Memory: a piece, or one event."""
+    """The events of the binlog from a position on, as far as they may be served. Memory: a piece; a large event belongs
+    to the caller alone, and `before_large` is called so that the one before is dropped.
+    """
 
-    def __init__(self, binlog: SourceBinlog, at: Position) -> None:
+    def __init__(self, binlog: SourceBinlog, at: Position, before_large: Callable[[], None]) -> None:
         self._binlog = binlog
+        self._before_large = before_large
         self.at = at  # of the next event
         self._piece = b""
         self._begin = 0
@@ -164,6 +169,8 @@ class _RawEvents:
         if size > EVENT_BYTES_MAX:
             raise at.too_large(size, EVENT_BYTES_MAX)
         if len(self._piece) - self._begin < size:
+            if size > LARGE_BYTES:
+                self._before_large()
             self._fill(max(PIECE_BYTES, size))
         raw = self._piece[self._begin : self._begin + size]
         end = at.position + size
@@ -172,6 +179,8 @@ class _RawEvents:
         if end > POSITION_MAX:
             raise fatal(f"{at.file} is longer than 4 GiB at {at.file}:{at.position}, which no position can name")
         self._begin += size
+        if self._begin == len(self._piece):
+            self._piece, self._begin = b"", 0
         self.at = Position(at.file, end)
         return at, raw
 
@@ -235,7 +244,7 @@ class Dump(Closable):
         self._sent_at = dumps.clock.monotonic()
         self._skipped_to: Position | None = None  # the end of transactions that the peer has, not told it yet
         self._is_skipping = False
-        self._events = _RawEvents(binlog, Position(asked.file, asked.position))
+        self._events = self._from(Position(asked.file, asked.position))
         binlog.on_lost = self.wake
 
     # --- from other threads -----------------------------------------------------------------------
@@ -255,6 +264,10 @@ class Dump(Closable):
             raise fatal("a peer that follows a dump sends nothing but semi-sync replies")
         self._acks.receive(message)
 
+    def _from(self, at: Position) -> _RawEvents:
+        """Return the events from a position on."""
+        return _RawEvents(self._binlog, at, self._screen.forget_large)
+
     def _note_received(self, epoch: int) -> None:
         if self.asked.server_id:
             self._dumps.note_received(self.asked.server_id, epoch)
@@ -270,9 +283,9 @@ class Dump(Closable):
         self._binlog.close()
 
     # --- messages ---------------------------------------------------------------------------------
-    def messages(self) -> Iterator[bytes]:
+    def messages(self) -> Iterator[Message]:
         """Yield the messages, each when it may be sent; wait in between. It ends after `stop`, and without blocking at
-        the end of the binlog.
+        the end of the binlog. A caller that keeps no message when it asks for the next has one event in memory.
 
         Raises: Refused.
         """
@@ -285,7 +298,7 @@ class Dump(Closable):
         except Error as error:  # of a file, a limit, or the store
             raise fatal(error.message) from error
 
-    def _messages(self) -> Iterator[bytes]:
+    def _messages(self) -> Iterator[Message]:
         asked = self.asked
         if asked.server_id and asked.server_id == self._served.server_id:
             raise fatal(
@@ -299,10 +312,10 @@ class Dump(Closable):
         # lengths from there, so that the place of what follows comes as after skipped transactions.
         is_by_set = isinstance(asked.gtids, GtidSet)
         begin = b.FIRST_POSITION if is_by_set else at.position
-        yield self._message(s.rotation(at.file, begin, self._served.server_id))
-        first = _RawEvents(self._binlog, Position(at.file, b.FIRST_POSITION))
-        found = first.next()
-        if found is None or found[1][4] != b.FORMAT_DESCRIPTION_EVENT:
+        yield self._message((s.rotation(at.file, begin, self._served.server_id),))
+        self._events = self._from(Position(at.file, b.FIRST_POSITION))
+        found = self._events.next()
+        if found is None or found[1][b.TYPE_OFFSET] != b.FORMAT_DESCRIPTION_EVENT:
             raise Position(at.file, b.FIRST_POSITION).damaged("is not a format description")
         self._screen.take(*found)
         is_from_start = at.position == b.FIRST_POSITION
@@ -310,10 +323,11 @@ class Dump(Closable):
         if is_by_set and not is_from_start:
             self._skipped_to = at
         if self._mariadb is not None and not is_from_start:
-            found = first.next()
+            found = self._events.next()
             if found is not None and found[1][b.TYPE_OFFSET] == b.PREVIOUS_GTIDS_EVENT:
-                yield self._message(self._mariadb.state_before(found[1]))
-        self._events = first if is_from_start else _RawEvents(self._binlog, at)
+                yield self._message((self._mariadb.state_before(found[1]),))
+        if not is_from_start:
+            self._events = self._from(at)
         self._continue_within(at)
         while True:
             self._news.clear()
@@ -322,12 +336,10 @@ class Dump(Closable):
                     raise self._reason
                 return
             if run := self._events.run(self._screen.repeats):
-                for raw in self._screen.take_repeated(run, self._events.at):
-                    yield self._message(raw)  # events of rows are the same in all forms
+                yield from self._repeated(run)
                 continue
-            found = self._events.next()
-            if found is not None:
-                yield from self._sent(*found)
+            if (sent := self._next()) is not None:
+                yield from sent
                 continue
             if self._skipped_to is not None:
                 yield self._heartbeat()
@@ -335,15 +347,25 @@ class Dump(Closable):
                 return
             yield from self._at_end()
 
-    def _sent(self, at: Position, raw: bytes) -> Iterator[bytes]:
+    def _repeated(self, run: list[bytes]) -> Iterator[Message]:
+        for each in self._screen.take_repeated(run[-1], self._events.at):
+            yield from self._shown(each)
+        for raw in run[:-1]:
+            yield self._message((raw,))  # events of rows are the same in all forms
+
+    def _next(self) -> Iterator[Message] | None:
+        found = self._events.next()
+        return None if found is None else self._sent(*found)
+
+    def _sent(self, at: Position, raw: bytes) -> Iterator[Message]:
         """Yield the messages for the next event."""
-        if raw[4] == b.FORMAT_DESCRIPTION_EVENT:
+        if raw[b.TYPE_OFFSET] == b.FORMAT_DESCRIPTION_EVENT:
             self._skipped_to = None  # ROTATE says where the peer is
             self._screen.take(at, raw)
-            yield self._message(s.rotation(at.file, at.position, self._served.server_id))
+            yield self._message((s.rotation(at.file, at.position, self._served.server_id),))
             yield self._message(self._described(raw, is_from_start=True, has_position=True))
             return
-        if raw[4] == b.GTID_EVENT and isinstance(self.asked.gtids, GtidSet):
+        if raw[b.TYPE_OFFSET] == b.GTID_EVENT and isinstance(self.asked.gtids, GtidSet):
             _, event = e.parse(raw, at)
             assert isinstance(event, e.Gtid)
             self._is_skipping = (uuid.UUID(bytes=event.source), event.number) in self.asked.gtids
@@ -352,37 +374,49 @@ class Dump(Closable):
             self._skipped_to = self._events.at
             self._is_skipping = not self._screen.is_between_transactions
             return
-        for each in self._screen.take(at, raw):
+        ready = self._screen.take(at, raw)
+        del raw  # the screen drops a large event while it is read again
+        for each in ready:
             if self._skipped_to is not None:
                 yield self._heartbeat()
             yield from self._shown(each)
 
-    def _shown(self, shown: Shown) -> Iterator[bytes]:
-        sent = self._translated(shown.raw)
+    def _shown(self, shown: Shown) -> Iterator[Message]:
+        if shown.raw is not None:
+            yield from self._framed(shown, shown.raw)
+            return
+        again = self._from(shown.at)
+        while again.at != shown.end and (found := again.next()) is not None:
+            e.verify(found[1], found[0])
+            yield from self._framed(shown, found[1])
+            del found
+
+    def _framed(self, shown: Shown, raw: bytes) -> Iterator[Message]:
+        sent = self._translated(shown.event(raw))
         if shown.ends_transaction and self.asked.is_semi_sync:
             self._acks.sent(shown.end, shown.epoch)
-        for left, raw in zip(reversed(range(len(sent))), sent, strict=True):
-            yield self._message(raw, wants_ack=shown.ends_transaction and not left)
+        for left, event in zip(reversed(range(len(sent))), sent, strict=True):
+            yield self._message(event, wants_ack=shown.ends_transaction and not left)
 
-    def _translated(self, raw: bytes) -> list[bytes]:
+    def _translated(self, event: Message) -> list[Message]:
         """Return what stands for an event in the form of the peer's kind of server."""
-        return [raw] if self._mariadb is None else self._mariadb.translate(raw)
+        return [event] if self._mariadb is None else self._mariadb.translate(event)
 
-    def _described(self, raw: bytes, is_from_start: bool, has_position: bool) -> bytes:
-        (described,) = self._translated(s.description(raw, is_from_start, self._flavor.version, has_position))
+    def _described(self, raw: bytes, is_from_start: bool, has_position: bool) -> Message:
+        (described,) = self._translated((s.description(raw, is_from_start, self._flavor.version, has_position),))
         return described
 
-    def _message(self, raw: bytes, wants_ack: bool = False) -> bytes:
+    def _message(self, event: Message, wants_ack: bool = False) -> Message:
         self._sent_at = self._dumps.clock.monotonic()
-        data = raw if self.asked.has_checksum else s.without_checksum(raw)
-        return b"".join((_OK, header(wants_ack), data)) if self.asked.is_semi_sync else _OK + data
+        head = _OK + header(wants_ack) if self.asked.is_semi_sync else _OK
+        return (head, *(event if self.asked.has_checksum else s.without_checksum(event)))
 
-    def _heartbeat(self) -> bytes:
+    def _heartbeat(self) -> Message:
         at = self._skipped_to or self._events.at
         self._skipped_to = None
-        return self._message(s.heartbeat(at.file, at.position, self._served.server_id))
+        return self._message((s.heartbeat(at.file, at.position, self._served.server_id),))
 
-    def _at_end(self) -> Iterator[bytes]:
+    def _at_end(self) -> Iterator[Message]:
         """Wait for more, or yield a heartbeat if one is due."""
         if self.asked.is_semi_sync and self._acks.are_complete:
             epoch, end = self._binlog.newest()
@@ -424,29 +458,36 @@ class Dump(Closable):
         """Check that an event begins at a position, and learn what its transaction has announced so far. A replica that
         lost its connection within a transaction continues there. Raises: Refused.
         """
-        ahead = _RawEvents(self._binlog, at)
         try:
-            found = ahead.next()
-            if found is None or found[0] != at:
-                return  # the end of the binlog or of a file, which is known to be one
-            e.verify(found[1], at)
+            kind = self._type_at(at)
         except (BinlogDamaged, LimitExceeded):
             raise self._no_event(at) from None
-        if found[1][4] in _BETWEEN:
+        if kind is None or kind in _BETWEEN:
             return
         begin = Position(at.file, b.FIRST_POSITION)
-        before = _RawEvents(self._binlog, begin)
+        before = self._from(begin)
         while before.at.position < at.position and not self._is_stopped:
             found = before.next()
             if found is None or found[0].file != at.file:
                 break
-            begin = found[0] if found[1][4] in _BETWEEN else begin
+            begin = found[0] if found[1][b.TYPE_OFFSET] in _BETWEEN else begin
+            del found
         if before.at != at:
             raise self._no_event(at)
-        before = _RawEvents(self._binlog, begin)
+        before = self._from(begin)
         while before.at != at and (found := before.next()) is not None:
             self._screen.take(*found)
+            del found
         self._screen.forget_held()
+
+    def _type_at(self, at: Position) -> int | None:
+        """Return the type of the event that begins at a position, None at an end, which is known to be one. Raises:
+        BinlogDamaged, LimitExceeded.
+        """
+        found = self._from(at).next()
+        if found is None or found[0] != at:
+            return None
+        return e.verify(found[1], at)[0].type
 
     def _no_event(self, at: Position) -> Refused:
         return fatal(

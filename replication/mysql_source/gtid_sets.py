@@ -15,9 +15,10 @@ from typing import Final
 from tidemark.engine.base.errors import ValueOutOfRange
 
 NUMBER_MAX: Final = (1 << 63) - 2
-INTERVALS_MAX: Final = 100_000
-_INTERVAL = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?")
-_UUID = re.compile(r"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+INTERVALS_MAX: Final = 5_000
+_INTERVAL = re.compile(rb"([0-9]{1,19})(?:-([0-9]{1,19}))?")
+_UUID = re.compile(rb"[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}")
+_PART, _WORD = re.compile(rb"[^,]+"), re.compile(rb"[^:]+")  # found one by one: a text may have a million of them
 
 Interval = tuple[int, int]  # first and last number
 
@@ -25,11 +26,12 @@ Interval = tuple[int, int]  # first and last number
 def _joined(intervals: Iterable[Interval]) -> tuple[Interval, ...]:
     """Return intervals in order, without overlaps and neighbours."""
     joined: list[Interval] = []
-    for first, last in sorted(intervals):
+    for interval in sorted(intervals):
+        first, last = interval
         if joined and first <= joined[-1][1] + 1:
             joined[-1] = joined[-1][0], max(joined[-1][1], last)
         else:
-            joined.append((first, last))
+            joined.append(interval)
     return tuple(joined)
 
 
@@ -66,35 +68,44 @@ class GtidSet:
         return cls({server: _joined(each) for server, each in sorted(found.items())})
 
     @classmethod
-    def parse(cls, text: str) -> GtidSet:
+    def parse(cls, given: str | bytes) -> GtidSet:
         """Parse the text form: `UUID:1-5:7, UUID:3`; spaces and empty parts may be anywhere between.
 
         Raises: ValueOutOfRange.
         """
-        found = []
-        for part in text.split(","):
-            if not part.strip():
+        text = given.encode("utf-8", "surrogateescape") if isinstance(given, str) else given
+        shown = text[:800].decode("utf-8", "replace")
+        found: dict[uuid.UUID, list[Interval]] = {}
+        count = 0
+        for part in _PART.finditer(text):
+            if not part[0].strip():
                 continue
-            server, *intervals = (each.strip() for each in part.split(":"))
-            if not _UUID.fullmatch(server) or not intervals:
-                raise _malformed(text)
-            for interval in filter(None, intervals):
+            colon = text.find(b":", *part.span())
+            server = text[part.start() : max(colon, 0)].strip()
+            if not _UUID.fullmatch(server):
+                raise _malformed(shown)
+            intervals = found.setdefault(uuid.UUID(server.decode()), [])
+            for word in _WORD.finditer(text, colon, part.end()):
+                interval = word[0].strip()
                 matched = _INTERVAL.fullmatch(interval)
                 if matched is None:
-                    raise _malformed(text)
+                    if interval:
+                        raise _malformed(shown)
+                    continue
                 first, last = int(matched[1]), int(matched[2] or matched[1])
                 if not 1 <= first <= NUMBER_MAX or last > NUMBER_MAX:
-                    raise _malformed(text)
+                    raise _malformed(shown)
                 if first <= last:  # MySQL takes 5-3 as nothing
-                    found.append((uuid.UUID(server), first, last))
-            if len(found) > INTERVALS_MAX:
-                raise _malformed(text)
-        return cls.of(found)
+                    intervals.append((first, last))
+                    count += 1
+                if count > INTERVALS_MAX:
+                    raise _malformed(shown)
+        return cls({server: _joined(each) for server, each in sorted(found.items()) if each})
 
     @classmethod
     def unpack(cls, octets: bytes) -> GtidSet:
         """Parse the form in PREVIOUS_GTIDS and in COM_BINLOG_DUMP_GTID. Raises: ValueOutOfRange."""
-        found = []
+        found: list[tuple[uuid.UUID, int, int]] = []
         at = 8
         servers = int.from_bytes(octets[:8], "little")
         for _ in range(servers):
@@ -107,7 +118,7 @@ class GtidSet:
             for _ in range(count):
                 first, end = (int.from_bytes(octets[at + 8 * n : at + 8 * n + 8], "little") for n in (0, 1))
                 at += 16
-                if not 1 <= first < end <= NUMBER_MAX + 1:
+                if not 1 <= first < end <= NUMBER_MAX + 1 or len(found) >= INTERVALS_MAX:
                     raise _malformed(octets)
                 found.append((server, first, end - 1))
         if len(octets) < 8 or at != len(octets):
@@ -157,5 +168,5 @@ class GtidSet:
 
 
 def _malformed(given: str | bytes) -> ValueOutOfRange:
-    shown = given if isinstance(given, str) else given.hex()
+    shown = given if isinstance(given, str) else given[:100].hex()
     return ValueOutOfRange(f"Malformed GTID set specification '{shown[:200]}'.")

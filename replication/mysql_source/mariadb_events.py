@@ -15,6 +15,7 @@ from typing import Final
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.position import Position
+from tidemark.replication.mysql_source.packets import Message
 
 DOMAIN: Final = 0
 GTID_LIST_EVENT: Final = 163
@@ -58,6 +59,7 @@ _POST_HEADER_BYTES = bytes(_LENGTHS.get(kind, 0) for kind in range(1, max(_LENGT
 _GTID = b.packer(b.MARIADB_GTID)
 _GTID_PADDING = bytes(6)
 _TRANSACTIONAL = 4
+_BEGIN_BYTES_MAX = 1 << 10  # of an event whose statement is BEGIN, and more
 _PLACE = Position("the served binlog", 0)
 
 
@@ -69,30 +71,29 @@ class MariadbEvents:
         self._version = version.encode()
         self._held: tuple[e.EventHeader, e.Gtid] | None = None
 
-    def translate(self, raw: bytes) -> list[bytes]:
+    def translate(self, sent: Message) -> list[Message]:
         """Return what is sent for an event: itself, other ones, or nothing before the next event. Raises: BinlogDamaged
         for an event that is not sound.
         """
-        kind = raw[b.TYPE_OFFSET]
+        kind = sent[0][b.TYPE_OFFSET]
         if kind == b.GTID_EVENT:
-            header, gtid = e.parse(raw, _PLACE)
+            header, gtid = e.parse(b"".join(sent), _PLACE)
             assert isinstance(gtid, e.Gtid)
             self._held = header, gtid
             return []
         if self._held is not None:
             (header, gtid), self._held = self._held, None
-            event = e.parse(raw, _PLACE)[1] if kind == b.QUERY_EVENT else None
-            if isinstance(event, e.Query) and event.statement == "BEGIN":
-                return [_gtid(header, gtid, _TRANSACTIONAL, e.parse_header(raw, _PLACE).end_position)]
-            return [_gtid(header, gtid, b.MARIADB_STANDALONE, header.end_position), raw]
+            if kind == b.QUERY_EVENT and (end_position := _begins_to(sent)):
+                return [[_gtid(header, gtid, _TRANSACTIONAL, end_position)]]
+            return [[_gtid(header, gtid, b.MARIADB_STANDALONE, header.end_position)], sent]
         if kind == b.FORMAT_DESCRIPTION_EVENT:
-            header, event = e.parse(raw, _PLACE)
+            header, event = e.parse(b"".join(sent), _PLACE)
             assert isinstance(event, e.FormatDescription)
             own = e.FormatDescription(self._version, event.created_s, _POST_HEADER_BYTES)
-            return [_framed(own, header, 0)]
+            return [[_framed(own, header, 0)]]
         if kind == b.PREVIOUS_GTIDS_EVENT:
-            return [_state(raw, has_position=True)]
-        return [raw]
+            return [[_state(b"".join(sent), has_position=True)]]
+        return [sent]
 
     def state_before(self, raw: bytes) -> bytes:
         """Return the list for a file's PREVIOUS_GTIDS at the head of a dump from further on in the file. A mysqlbinlog
@@ -100,6 +101,17 @@ class MariadbEvents:
         position, so that a replica does not go back to it.
         """
         return _state(raw, has_position=False)
+
+
+def _begins_to(sent: Message) -> int:
+    """Return where an event ends that begins a transaction, 0 for another statement. The statement of the event is not
+    decoded before its length says that it can be one.
+    """
+    raw = b"".join(sent) if sum(map(len, sent)) < _BEGIN_BYTES_MAX else b""
+    if not raw:
+        return 0
+    header, event = e.parse(raw, _PLACE)
+    return header.end_position if isinstance(event, e.Query) and event.statement == "BEGIN" else 0
 
 
 def _state(raw: bytes, has_position: bool) -> bytes:

@@ -1,17 +1,21 @@
 """Packets: four bytes of length and sequence, then the payload; and the fields in a payload.
 
 A message of 16 MiB or more comes in several packets. The reader counts what a message may still take before it takes
-it, so memory is bounded by `limit_bytes` whatever the lengths in headers say.
+it, so memory is bounded by `limit_bytes` whatever the lengths in headers say. A message to send is a sequence of
+buffers, so that a large value or event is never copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from tidemark.engine.base.errors import PeerError
 from tidemark.replication.mysql_source import protocol_layout as p
 
 HEADER_BYTES = 4
+Buffer: TypeAlias = bytes | memoryview
+Message: TypeAlias = Sequence[Buffer]  # the parts of one message, one after the other
 
 
 class Refused(PeerError):
@@ -66,9 +70,12 @@ class PacketReader:
             if len(self._bytes) < HEADER_BYTES + length:
                 return None
             with memoryview(self._bytes) as arrived:
-                self._message += arrived[HEADER_BYTES : HEADER_BYTES + length]
+                payload = bytes(arrived[HEADER_BYTES : HEADER_BYTES + length])
             del self._bytes[: HEADER_BYTES + length]
             self.sequence = self.sequence + 1 & 0xFF
+            if length < p.PACKET_BYTES_MAX and not self._message:
+                return payload
+            self._message += payload
             if length < p.PACKET_BYTES_MAX:
                 message = bytes(self._message)
                 self._message.clear()
@@ -119,18 +126,35 @@ class Fields:
 
 
 # --- writing --------------------------------------------------------------------------------------
+def in_packets(message: Message, sequence: int) -> list[Buffer]:
+    """Return a message as parts of packets; the first packet has this sequence number. Nothing is copied."""
+    left = sum(map(len, message))
+    if left < p.PACKET_BYTES_MAX:
+        return [packet_header(left, sequence), *message]
+    found: list[Buffer] = []
+    room = p.PACKET_BYTES_MAX
+    found.append(packet_header(room, sequence))
+    for part in message:
+        rest = memoryview(part)
+        while len(rest) >= room:  # the packet is full, and another one follows, if only to say that it is the last
+            found.append(rest[:room])
+            rest, left, sequence = rest[room:], left - p.PACKET_BYTES_MAX, sequence + 1
+            room = p.PACKET_BYTES_MAX
+            found.append(packet_header(min(left, room), sequence))
+        if len(rest):
+            found.append(rest)
+            room -= len(rest)
+    return found
+
+
+def packet_header(size: int, sequence: int) -> bytes:
+    """Return the bytes before a packet of a size."""
+    return (size | (sequence & 0xFF) << 24).to_bytes(HEADER_BYTES, "little")
+
+
 def packets(message: bytes, sequence: int) -> bytes:
     """Return a message as packets; the first has this sequence number."""
-    if len(message) < p.PACKET_BYTES_MAX:
-        return (len(message) | (sequence & 0xFF) << 24).to_bytes(HEADER_BYTES, "little") + message
-    pieces = []
-    at = 0
-    while True:
-        piece = message[at : at + p.PACKET_BYTES_MAX]
-        pieces.append(len(piece).to_bytes(3, "little") + bytes((sequence & 0xFF,)) + piece)
-        at, sequence = at + len(piece), sequence + 1
-        if len(piece) < p.PACKET_BYTES_MAX:
-            return b"".join(pieces)
+    return b"".join(in_packets((message,), sequence))
 
 
 def length_of(value: int) -> bytes:
@@ -148,9 +172,12 @@ def end() -> bytes:
     return bytes((p.END,)) + bytes(2) + p.STATUS_AUTOCOMMIT.to_bytes(2, "little")
 
 
-def row(values: Sequence[bytes | None]) -> bytes:
+def row(values: Sequence[bytes | None]) -> Message:
     """Return a row of an answer, from the texts of its values."""
-    return b"".join([b"\xfb" if each is None else length_of(len(each)) + each for each in values])
+    parts: list[Buffer] = []
+    for each in values:
+        parts += (b"\xfb",) if each is None else (length_of(len(each)), each)
+    return parts
 
 
 def ok(affected: int = 0, warnings: int = 0) -> bytes:

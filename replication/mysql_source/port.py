@@ -19,7 +19,7 @@ from tidemark.replication.mysql_source import protocol_layout as p
 from tidemark.replication.mysql_source.conversation import Conversation
 from tidemark.replication.mysql_source.login import Login, State
 from tidemark.replication.mysql_source.login import Port as Logins
-from tidemark.replication.mysql_source.packets import Refused, printable
+from tidemark.replication.mysql_source.packets import Buffer, Refused, printable
 from tidemark.replication.mysql_source.session import Session
 from tidemark.replication.mysql_source.users import MysqlUser, by_name, nonce_of
 from tidemark.replication.wire.admission import Admission, Connection
@@ -175,7 +175,7 @@ class _Client(Connection):
                 raise
             raise _Gone("it has left") from error
 
-    def _send(self, data: bytes) -> None:
+    def _send(self, data: Buffer) -> None:
         """Send all bytes; during a dump, take what the client says meanwhile. Raises: PeerError."""
         rest, clock, talk = memoryview(data), self._port.clock, self.talk
         assert talk is not None
@@ -204,10 +204,9 @@ class _Client(Connection):
     def _serve_dump(self, talk: Conversation, dump: Dump) -> None:
         """Send a dump until it ends. Raises: PeerError."""
         try:
-            for message in dump.messages():
-                if piece := talk.event(message):
-                    self._send(piece)
-                    self._hear(talk)
+            for piece in talk.pieces(dump.messages()):
+                self._send(piece)
+                self._hear(talk)
             if self._broken is not None:
                 raise self._broken
         except Refused as refused:  # replicas and tools read why

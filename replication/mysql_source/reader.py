@@ -1,16 +1,17 @@
 """Reads a client's statement token by token: values, variables, functions, and conditions on columns.
 
 Whatever is not read here is refused by its first words (1235). Tokens and the depth of parentheses are bounded, so a
-statement cannot take more memory or stack than a short one.
+statement cannot take more stack than a short one. A string stays in UTF-8, as it came: as text it could take four times
+its memory. Names, and strings that are compared, are text, and have a limit.
 """
 
 from __future__ import annotations
 
+import codecs
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
-from itertools import islice
 from math import isfinite
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -20,7 +21,7 @@ from tidemark.replication.mysql_source import protocol_layout as p
 from tidemark.replication.mysql_source.flavors import MARIADB
 from tidemark.replication.mysql_source.gtid_sets import GtidSet
 from tidemark.replication.mysql_source.packets import Refused
-from tidemark.replication.mysql_source.session import plain_text, size_of
+from tidemark.replication.mysql_source.session import plain_text, size_of, text_of
 from tidemark.replication.mysql_source.variables import (
     STATEMENT_BYTES_MAX,
     offset_of,
@@ -29,16 +30,23 @@ from tidemark.replication.mysql_source.variables import (
 )
 from tidemark.replication.settings.match import matches
 from tidemark.replication.sql.session import Session as SqlSession
-from tidemark.replication.sql.tokens import END, NULL, NUMBER, STRING, WORD, Token, TokenReader, tokens
+from tidemark.replication.sql.tokens import END, NULL, NUMBER, STRING, WORD, Token, TokenReader, Tokens
 
 if TYPE_CHECKING:
+    from tidemark.replication.mysql_source.packets import Buffer
     from tidemark.replication.mysql_source.session import Session, Value
 
 TOKENS_MAX = 20_000
 DEPTH_MAX = 40
 PATTERN_CHARACTERS_MAX = 256  # of LIKE, which is compared with each name
 COMPARISONS_MAX = 256  # of a condition, which each row meets
-ARGUMENT_BYTES_MAX = 4 << 20  # of all functions of a statement
+ARGUMENT_BYTES_MAX = 2 << 20  # of all functions of a statement
+NAME_BYTES_MAX = 1 << 10  # 256 characters, as many as an alias has at a server
+TEXT_BYTES_MAX = 2 << 20  # of all names and compared strings, which a statement has as text
+_TEXT_BYTES = 80  # of a text, beside its characters
+_CHARACTER_BYTES = 4  # in UTF-8, and as text
+_FILE_BYTES_MAX = 512
+_PIECE_BYTES = 64 << 10
 DIGITS_MAX = 65  # of a number, as in DECIMAL
 _FIRST_WORDS = 4
 _NEAR_CHARACTERS = 60
@@ -52,28 +60,55 @@ class StatementReader(TokenReader):
     `refusal` turns into a Refused.
     """
 
-    def __init__(self, text: str, session: Session) -> None:
+    def __init__(self, statement: Buffer, session: Session) -> None:
         self.connection = session
-        self.sql = text
+        self.statement = statement
         self.database = session.database
         self.session = SqlSession(sql_mode=sql_mode_of(session))
-        self.tokens: list[Token] = []
         self.at = 0
-        self._depth = self._work = self._comparisons = 0
-        self.tokens = list(islice(tokens(text, self.session), TOKENS_MAX))
+        self._depth = self._work = self._comparisons = self._text_bytes = 0
+        self.tokens = Tokens(statement, self.session, TOKENS_MAX)
         if self.tokens[-1].kind != END:
             raise Refused(p.ER_NOT_SUPPORTED, f"A statement has at most {TOKENS_MAX} tokens")
 
     def refusal(self) -> Refused:
         """Return the error for a statement that has no answer."""
-        return refusal_of(self.connection, self.sql, self.tokens, self.next)
+        return refusal_of(self.connection, self.statement, self.tokens, self.next)
 
     def wrong(self) -> Unsupported:
         return Unsupported("a statement that has no answer")
 
-    def source(self, start: int) -> str:
-        """Return the statement's own text from a token to the present one."""
-        return self.sql[self.tokens[start].at : self.next.at].strip()
+    def source(self, start: int, end: int) -> bytes:
+        """Return the statement's own text from one token to the one before another."""
+        return bytes(self.statement[self.tokens[start].at : self.tokens[end - 1].end])
+
+    # --- names and strings ------------------------------------------------------------------------
+    def name(self) -> str:
+        self._check_short(self.next)
+        return super().name()
+
+    def string(self) -> str:
+        self._check_short(self.next)
+        return super().string()
+
+    def octets(self) -> bytes:
+        """Take a string, in UTF-8. Raises: Unsupported if it is no text."""
+        found = self.take().octets
+        if not _is_utf8(found):
+            raise self.wrong()
+        return found
+
+    def _check_short(self, token: Token) -> None:
+        """Raises: Unsupported if a name is longer than at a server, or if there are too many."""
+        if token.end - token.at > NAME_BYTES_MAX:
+            raise self.wrong()
+        self._count_text(token.end - token.at)
+
+    def _count_text(self, size: int) -> None:
+        """Count a text of this many bytes before it is made. Raises: Unsupported."""
+        self._text_bytes += _TEXT_BYTES + _CHARACTER_BYTES * size
+        if self._text_bytes > TEXT_BYTES_MAX:
+            raise self.wrong()
 
     def qualified(self) -> list[str]:
         """Take a name with those before it, divided by points."""
@@ -100,8 +135,12 @@ class StatementReader(TokenReader):
             return found
         if token.word == "@":
             return self._variable()
+        if token.kind == WORD:
+            self._check_short(token)
         if token.kind == WORD and token.text not in _LITERAL_WORDS:
             return self._function()
+        if token.kind == STRING:
+            return self.octets()
         literal = self.literal()
         if literal.kind == NULL:
             return None
@@ -115,8 +154,6 @@ class StatementReader(TokenReader):
             if isfinite(float(literal.text)):
                 return float(literal.text)
             raise self.wrong()
-        if literal.kind == STRING:
-            return literal.text
         raise self.wrong()
 
     def _variable(self) -> Value:
@@ -200,14 +237,26 @@ class StatementReader(TokenReader):
             is_wanted, values = False, [self.value()]
         else:
             raise self.wrong()
+        for each in values:
+            self._count_text(size_of(each))
         folded = {_folded(each, is_exact) for each in values if each is not None}
         return lambda row: row[place] is not None and (_folded(row[place], is_exact) in folded) == is_wanted
+
+    def pattern_ahead(self) -> str:
+        """Return the pattern of LIKE if that comes next, "" without one. Raises: Unsupported if it is too long."""
+        if self.next.word != "LIKE":
+            return ""
+        found = self.tokens[self.at + 1]
+        if found.end - found.at > _CHARACTER_BYTES * PATTERN_CHARACTERS_MAX:
+            raise self.wrong()
+        return found.text
 
     def pattern(self, place: int, is_exact: bool) -> Condition:
         """Take LIKE and a pattern for the column at a place. Raises: Refused, Unsupported."""
         self.must("LIKE")
-        pattern = _plain(self.value())
-        if len(pattern) > PATTERN_CHARACTERS_MAX:
+        given = self.value()
+        pattern = _plain(given) if size_of(given) <= _CHARACTER_BYTES * PATTERN_CHARACTERS_MAX else None
+        if pattern is None or len(pattern) > PATTERN_CHARACTERS_MAX:
             raise self.wrong()
         return lambda row: row[place] is not None and matches(pattern, _plain(row[place]), is_exact)
 
@@ -221,24 +270,40 @@ def _plain(value: Value) -> str:
     return value if isinstance(value, str) else "" if value is None else plain_text(value)
 
 
+def _is_utf8(data: bytes) -> bool:
+    """Whether bytes are text, which is made in pieces."""
+    if data.isascii():
+        return True
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    view = memoryview(data)
+    try:
+        for at in range(0, len(data), _PIECE_BYTES):
+            decoder.decode(view[at : at + _PIECE_BYTES], at + _PIECE_BYTES >= len(data))
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 def _folded(value: Value, is_exact: bool) -> str:
     text = _plain(value)
     return text if is_exact else text.casefold()
 
 
-def refusal_of(session: Session, sql: str, found: list[Token], near: Token | None = None) -> Refused:
+def refusal_of(session: Session, statement: Buffer, found: Tokens | None, near: Token | None = None) -> Refused:
     """Return the error for a statement that has no answer, with its first words. A SELECT or SHOW, which has no
     secrets, is shown from where it is not understood.
     """
     words = []
-    for token in found[:_FIRST_WORDS]:
-        if token.kind != WORD:
+    for place in range(0 if found is None else min(_FIRST_WORDS, len(found))):
+        assert found is not None
+        if found[place].kind != WORD:
             break
-        words.append(token.text[:_NEAR_CHARACTERS])
+        words.append(found[place].text[:_NEAR_CHARACTERS])
     server = "MariaDB" if session.flavor is MARIADB else "MySQL"
     text = f"This version of {server} doesn't yet support '{' '.join(words)}'"
     if near is not None and words and words[0] in _SHOWN_BEGINNINGS:
-        text += f" near '{sql[near.at : near.at + _NEAR_CHARACTERS]}'"
+        shown = bytes(statement[near.at : near.at + _CHARACTER_BYTES * _NEAR_CHARACTERS])
+        text += f" near '{shown.decode('utf-8', 'surrogateescape')[:_NEAR_CHARACTERS]}'"
     return Refused(p.ER_NOT_SUPPORTED, text)
 
 
@@ -280,7 +345,7 @@ def _seconds(session: Session, value: Value) -> Value:
 def gtids_of(value: Value) -> GtidSet:
     """Return the set of a text. Raises: Refused."""
     try:
-        return GtidSet.parse(_plain(value))
+        return GtidSet.parse(text_of(value) or b"")
     except ValueOutOfRange as error:
         raise Refused(p.ER_MALFORMED_GTIDS, error.message) from None
 
@@ -297,18 +362,19 @@ def _gtid_pos(session: Session, name: Value, position: Value) -> Value:
     """Return MariaDB's GTIDs of a position; NULL if it is none of this binlog."""
     if session.flavor is not MARIADB:
         raise Unsupported("a function of MariaDB")
-    end_of_file = dict(session.served.files()).get(str(name))
+    file = _plain(name) if size_of(name) <= _FILE_BYTES_MAX else ""
+    end_of_file = dict(session.served.files()).get(file)
     if end_of_file is None or not isinstance(position, int) or position > end_of_file:
         return None
     gtids = session.served.gtids
-    return "" if gtids is None else gtids.domain_position(Position(str(name), position))
+    return "" if gtids is None else gtids.domain_position(Position(file, position))
 
 
 def _concatenated(session: Session, *values: Value) -> Value:
     """Return texts as one; NULL if it would be longer than a statement, as at a server."""
     if None in values or sum(map(size_of, values)) > STATEMENT_BYTES_MAX:
         return None
-    return "".join(map(_plain, values))
+    return b"".join(text_of(each) or b"" for each in values)
 
 
 _MANY = 16

@@ -21,7 +21,7 @@ from tidemark.engine.types.base import Octets
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog.types import FRACTION_DIGITS, outgoing
 from tidemark.replication.mysql_source import protocol_layout as p
-from tidemark.replication.mysql_source.packets import HEADER_BYTES, Refused, packets
+from tidemark.replication.mysql_source.packets import HEADER_BYTES, Buffer, Message, Refused, in_packets
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 _UNKNOWN_DECIMALS = 31  # of a number whose digits after the point are not fixed
 _TEXT_BYTES = 4 * 1_024
 _UTF8_BYTES = 4
+_LARGE_BYTES: Final = 64 << 10  # of a row
 _WORDS: Final = {"nan": b"NaN", "inf": b"Infinity", "-inf": b"-Infinity"}
 
 
@@ -245,25 +246,26 @@ def _long_lengths(sizes: Words, nulls: NDArray[np.bool_]) -> tuple[Words, Octets
     return ends, octets
 
 
-def row_packets(texts: Sequence[pa.Array], sequence: int) -> tuple[bytes, int]:
-    """Return the packets of some rows, of at least one column, and the sequence number of the next packet."""
+def row_packets(texts: Sequence[pa.Array], sequence: int) -> tuple[Message, int]:
+    """Return the packets of some rows, of at least one column, as parts, and the sequence number of the next packet."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     count = len(texts[0])
     columns = [_pieces_of(array) for array in texts]
-    pieces = [piece for column in columns for piece in (column.lengths, column.values)]
-    sizes = np.sum([column.sizes for column in columns], axis=0, dtype=np.int64)
-    nothing = pa.scalar(b"", pa.large_binary())
-    if int(sizes.max(initial=0)) >= p.PACKET_BYTES_MAX:  # such a row takes several packets
-        found = []
-        for message in pc.binary_join_element_wise(*pieces, nothing).to_pylist():
-            found.append(packets(message, sequence))
-            sequence += len(message) // p.PACKET_BYTES_MAX + 1
-        return b"".join(found), sequence & 0xFF
+    sizes: Words = np.sum([column.sizes for column in columns], axis=0, dtype=np.int64)
+    if int(sizes.max(initial=0)) >= _LARGE_BYTES:  # such a row is not copied, and may take several packets
+        pieces = [variable(piece) for column in columns for piece in (column.lengths, column.values)]
+        found: list[Buffer] = []
+        for place in range(count):
+            message = [octets[ends[place] : ends[place + 1]].data for octets, ends in pieces]
+            found += in_packets(message, sequence)
+            sequence += int(sizes[place]) // p.PACKET_BYTES_MAX + 1
+        return found, sequence & 0xFF
     # A head is the size in three bytes, and the number in the fourth.
     heads = sizes | (np.arange(sequence, sequence + count) & 0xFF) << 24
-    ends = np.arange(count + 1, dtype=np.int64) * HEADER_BYTES
-    head = build_variable(pa.large_binary(), count, ends, heads.astype("<u4").view(np.uint8), None, 0)
-    data, ends = variable(pc.binary_join_element_wise(head, *pieces, nothing))
-    return data[ends[0] : ends[-1]].tobytes(), sequence + count & 0xFF
+    head_ends = np.arange(count + 1, dtype=np.int64) * HEADER_BYTES
+    head = build_variable(pa.large_binary(), count, head_ends, heads.astype("<u4").view(np.uint8), None, 0)
+    values = [piece for column in columns for piece in (column.lengths, column.values)]
+    data, ends = variable(pc.binary_join_element_wise(head, *values, pa.scalar(b"", pa.large_binary())))
+    return (data[ends[0] : ends[-1]].data,), sequence + count & 0xFF

@@ -6,6 +6,9 @@ images that lack columns.
 
 The last row event of a statement is marked, which makes a server close its tables. If it is one that is not shown, the
 mark goes to the last one shown. So a shown row event waits until the event after it is known.
+
+Memory: an event of LARGE_BYTES at most waits; of a larger one, and of events that are not shown, the positions do, and
+the caller reads them again.
 """
 
 from __future__ import annotations
@@ -21,8 +24,8 @@ from tidemark.replication.binlog.reader import STATUS_TABLE, ParsedMaps, Stateme
 from tidemark.replication.binlog.scan import Boundaries
 from tidemark.replication.binlog.table_map import TableMap
 from tidemark.replication.mysql_source import protocol_layout as p
-from tidemark.replication.mysql_source.packets import Refused
-from tidemark.replication.mysql_source.served_events import replaced
+from tidemark.replication.mysql_source.packets import Message, Refused
+from tidemark.replication.mysql_source.served_events import ROW_FLAGS, marked_as_end, replaced
 from tidemark.replication.settings.any_value import FLAG_READ, FLAG_REFRESH
 
 _HIDDEN_DATABASE: Final = "mysql"
@@ -30,7 +33,8 @@ _ROWS: Final = frozenset(
     (b.WRITE_ROWS, b.UPDATE_ROWS, b.DELETE_ROWS, b.WRITE_ROWS_V1, b.UPDATE_ROWS_V1, b.DELETE_ROWS_V1)
 )
 _PARSED: Final = _ROWS | {b.QUERY_EVENT, b.TABLE_MAP_EVENT}
-_ROW_FLAGS: Final = slice(b.HEADER_BYTES + 6, b.HEADER_BYTES + b.TABLE.itemsize)
+_STATEMENT_BYTES: Final = 1 << 10  # of the statements that begin and end transactions, and more
+LARGE_BYTES: Final = 512 << 10
 
 
 def fatal(text: str) -> Refused:
@@ -39,12 +43,23 @@ def fatal(text: str) -> Refused:
 
 
 class Shown(NamedTuple):
-    """An event for the peer. ends_transaction: a transaction ends with it; its epoch, 0 if it is unknown."""
+    """An event for the peer, or several that are not shown. raw: the event as it is in the file; None: the caller reads
+    what is between the two positions. ends_transaction: a transaction ends with it; its epoch, 0 if it is unknown.
+    """
 
-    raw: bytes
+    raw: bytes | None
+    at: Position
     end: Position
     ends_transaction: bool = False
     epoch: int = 0
+    is_hidden: bool = False
+    is_marked: bool = False  # as the last row event of its statement
+
+    def event(self, raw: bytes) -> Message:
+        """Return what the peer gets for an event."""
+        if self.is_hidden:
+            return replaced(raw)
+        return marked_as_end(raw) if self.is_marked else (raw,)
 
 
 class Screen:
@@ -62,7 +77,8 @@ class Screen:
         self._parser = ParsedMaps()
         self._boundaries = Boundaries()
         self._status = StatementMaps()  # of the rows that name epochs
-        self._held: list[Shown] = []  # the last row event shown, and what came after it in its statement
+        self._held: Shown | None = None  # the last row event shown
+        self._hidden_to: Position | None = None  # the end of what came after it in its statement and is not shown
         self._begin()
 
     def _begin(self) -> None:
@@ -88,15 +104,32 @@ class Screen:
         checksum = raw[-b.CHECKSUM_BYTES :]
         return zlib.crc32(memoryview(raw)[: -b.CHECKSUM_BYTES]) == int.from_bytes(checksum, "little")
 
-    def take_repeated(self, run: list[bytes], end: Position) -> list[bytes]:
-        """Take events that `repeats` says yes to, the next ones up to a position; return the events to send now."""
-        ready = [*(each.raw for each in self._held), *run[:-1]]
-        self._held = [Shown(run[-1], end)]
+    def take_repeated(self, raw: bytes, end: Position) -> list[Shown]:
+        """Take the last of some events that `repeats` says yes to, up to a position; return the events to send before
+        them.
+        """
+        return self._released(Shown(raw, Position(end.file, end.position - len(raw)), end))
+
+    def forget_large(self) -> None:
+        """Drop the bytes of a large event that waits: another one will be read."""
+        held = self._held
+        if held is not None and held.raw is not None and len(held.raw) > LARGE_BYTES:
+            self._held = held._replace(raw=None)
+
+    def _released(self, held: Shown | None = None) -> list[Shown]:
+        """Return what waits, and let another event wait."""
+        ready = [] if self._held is None else [self._held]
+        if self._hidden_to is not None:
+            ready.append(Shown(None, ready[0].end, self._hidden_to, is_hidden=True))
+        self._held, self._hidden_to = held, None
         return ready
 
     def _parsed(self, at: Position, raw: bytes) -> e.Event | None:
         """Return the event, checked; None if nothing in it matters here."""
-        if raw[4] in _PARSED:
+        if raw[b.TYPE_OFFSET] == b.QUERY_EVENT and len(raw) > _STATEMENT_BYTES:
+            e.verify(raw, at)
+            return e.Query("")  # a change of the schema
+        if raw[b.TYPE_OFFSET] in _PARSED:
             return self._parser.parse(e.parse_header(raw, at), raw, at)
         e.verify(raw, at)
         return None
@@ -107,9 +140,8 @@ class Screen:
         Raises: BinlogDamaged, LimitExceeded; Refused for rows that a peer would take for another change.
         """
         event = self._parsed(at, raw)
-        end = Position(at.file, at.position + len(raw))
         was_open = self._boundaries.is_open
-        is_boundary = self._boundaries.step(raw[4], event)
+        is_boundary = self._boundaries.step(raw[b.TYPE_OFFSET], event)
         is_hidden = False
         if isinstance(event, TableMap):
             self._tables[event.table_id] = event
@@ -118,25 +150,24 @@ class Screen:
         elif isinstance(event, e.Rows):
             is_hidden = self._hides_rows(event, at)
         ends = is_boundary and (was_open or isinstance(event, e.Query))
-        shown = Shown(replaced(raw) if is_hidden else raw, end, ends, self._epoch if ends else 0)
+        end = Position(at.file, at.position + len(raw))
+        shown = Shown(raw, at, end, ends, self._epoch if ends else 0, is_hidden)
         if is_boundary:
             self._begin()
         if isinstance(event, e.Rows) and not is_hidden:
             if self._tables[event.table_id].database != _HIDDEN_DATABASE:
                 self._heads[_key(raw)] = raw[b.HEADER_BYTES : len(raw) - b.CHECKSUM_BYTES - len(event.body)]
-            ready, self._held = self._held, [shown]
-            return ready
-        if is_hidden and self._held:
+            return self._released(shown)
+        if is_hidden and self._held is not None:
             if isinstance(event, e.Rows) and event.is_statement_end:
-                self._held[0] = self._held[0]._replace(raw=_marked_as_end(self._held[0].raw))
-            self._held.append(shown)
+                self._held = self._held._replace(is_marked=True)
+            self._hidden_to = end
             return []
-        ready, self._held = [*self._held, shown], []
-        return ready
+        return [*self._released(), shown]
 
     def forget_held(self) -> None:
         """Drop what waits: the peer has it already."""
-        self._held = []
+        self._released()
 
     def _hides(self, table: TableMap) -> bool:
         return table.database == _HIDDEN_DATABASE and not self._shows_system_rows
@@ -166,15 +197,8 @@ class Screen:
 
 def _key(raw: bytes) -> bytes:
     """Return the type of a row event and the number of its table."""
-    return raw[b.TYPE_OFFSET : b.TYPE_OFFSET + 1] + raw[b.HEADER_BYTES : _ROW_FLAGS.start]
+    return raw[b.TYPE_OFFSET : b.TYPE_OFFSET + 1] + raw[b.HEADER_BYTES : ROW_FLAGS.start]
 
 
 def _full_bitmap(columns: int) -> bytes:
     return ((1 << columns) - 1).to_bytes((columns + 7) // 8, "little")
-
-
-def _marked_as_end(raw: bytes) -> bytes:
-    """Return a row event as the last one of its statement."""
-    flags = int.from_bytes(raw[_ROW_FLAGS], "little") | b.ROWS_STATEMENT_END
-    data = raw[: _ROW_FLAGS.start] + flags.to_bytes(2, "little") + raw[_ROW_FLAGS.stop : -b.CHECKSUM_BYTES]
-    return data + zlib.crc32(data).to_bytes(b.CHECKSUM_BYTES, "little")

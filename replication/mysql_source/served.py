@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tidemark.replication.channel.endpoint import Endpoint
     from tidemark.replication.injector.attached import AttachedBinlog
     from tidemark.replication.mysql_source.gtid_sets import GtidSet
+    from tidemark.replication.mysql_source.packets import Message
 
 PIECE_BYTES = 256 << 10
 
@@ -150,13 +151,15 @@ class StoredRows:
         self._snapshot = snapshot
         self._limit = limit
 
-    def packets(self, sequence: int, only_ascii: bool = False) -> Iterator[tuple[bytes, int]]:
-        """Yield the packets of some rows, of about PIECE_BYTES or one row, and the sequence number after them.
-        only_ascii: refuse other text.
+    def packets(self, sequence: int, only_ascii: bool = False) -> Iterator[tuple[Message, int]]:
+        """Yield the packets of some rows, of about PIECE_BYTES or one row, as parts, and the sequence number after
+        them. only_ascii: refuse other text.
         """
         for texts in self._texts(only_ascii):
-            piece, sequence = row_packets(texts, sequence)
-            yield piece, sequence
+            found = [row_packets(texts, sequence)]
+            sequence = found[0][1]
+            del texts
+            yield found.pop()  # a large row belongs to the caller alone
 
     def __iter__(self) -> Iterator[tuple[bytes | None, ...]]:
         for texts in self._texts():
@@ -175,11 +178,15 @@ class StoredRows:
     def _read(self, view: View, table: Table, only_ascii: bool) -> Iterator[list[pa.Array]]:
         columns = list(dict.fromkeys(self._columns))
         rows_max = max(1, PIECE_BYTES // WORD_BYTES // (ENTRY_WORDS + table.format.fixed_words))
-        for batch in snapshot_reads.scan(view, table, columns, self._limit, table.numbers_of(None), rows_max=rows_max):
+        numbers, words = table.numbers_of(None), PIECE_BYTES // WORD_BYTES
+        batches = snapshot_reads.scan(view, table, columns, self._limit, numbers, rows_max=rows_max, disk_words=words)
+        for batch in batches:
             if self._snapshot is not None:
                 self._snapshot.check()
-            found = decode_entries(table.format, batch.entries, batch.offsets, batch.count, columns)
-            texts = texts_of(table.definition, found, self._columns)
+            decoded = decode_entries(table.format, batch.entries, batch.offsets, batch.count, columns)
+            del batch
+            found = [texts_of(table.definition, decoded, self._columns)]
+            del decoded
             if only_ascii:
-                check_ascii(table.definition, self._columns, texts)
-            yield texts
+                check_ascii(table.definition, self._columns, found[0])
+            yield found.pop()

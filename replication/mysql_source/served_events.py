@@ -11,11 +11,14 @@ from typing import Final
 
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.mysql_source.flavors import MYSQL
+from tidemark.replication.mysql_source.packets import Buffer, Message
 
 IGNORABLE_EVENT: Final = 28
+ROW_FLAGS: Final = slice(b.HEADER_BYTES + 6, b.HEADER_BYTES + b.TABLE.itemsize)
 _HEADER = b.packer(b.EVENT_HEADER)
 _ROTATE = b.packer(b.ROTATE)
 _VERSION_BYTES: Final = 50
+_ZEROS: Final = bytes(64 << 10)
 _CREATED_OFFSET: Final = b.HEADER_BYTES + 2 + _VERSION_BYTES  # after the version of the format and of the server
 
 
@@ -32,12 +35,29 @@ def _parts(raw: bytes) -> tuple[tuple[int, ...], bytes]:
     return _HEADER.unpack_from(raw), raw[b.HEADER_BYTES : -b.CHECKSUM_BYTES]
 
 
-def replaced(raw: bytes) -> bytes:
+def replaced(raw: bytes) -> Message:
     """Return the event that stands for one that a peer must not see: as long, at the same position, without a word of
     it.
     """
-    (timestamp_s, _, server_id, size, position, _), body = _parts(raw)
-    return _sealed((timestamp_s, IGNORABLE_EVENT, server_id, size, position, b.FLAG_IGNORABLE), bytes(len(body)))
+    timestamp_s, _, server_id, size, position, _ = _HEADER.unpack_from(raw)
+    whole, rest = divmod(len(raw) - b.HEADER_BYTES - b.CHECKSUM_BYTES, len(_ZEROS))
+    head = _HEADER.pack(timestamp_s, IGNORABLE_EVENT, server_id, size, position, b.FLAG_IGNORABLE)
+    return sealed([head, *[_ZEROS] * whole, _ZEROS[:rest]])
+
+
+def marked_as_end(raw: bytes) -> Message:
+    """Return a row event as the last one of its statement."""
+    flags = int.from_bytes(raw[ROW_FLAGS], "little") | b.ROWS_STATEMENT_END
+    head = raw[: ROW_FLAGS.start] + flags.to_bytes(2, "little")
+    return sealed([head, memoryview(raw)[ROW_FLAGS.stop : -b.CHECKSUM_BYTES]])
+
+
+def sealed(parts: list[Buffer]) -> Message:
+    """Return the parts of an event with its checksum."""
+    checksum = 0
+    for each in parts:
+        checksum = zlib.crc32(each, checksum)
+    return [*parts, checksum.to_bytes(b.CHECKSUM_BYTES, "little")]
 
 
 def description(
@@ -68,12 +88,19 @@ def heartbeat(name: str, position: int, server_id: int) -> bytes:
     return _sealed((0, b.HEARTBEAT_EVENT, server_id, 0, position, 0), name.encode())
 
 
-def without_checksum(raw: bytes) -> bytes:
-    """Return an event for a peer that has asked for none. FORMAT_DESCRIPTION says so, and keeps its own: readers find
-    what it says from its end.
+def without_checksum(event: Message) -> Message:
+    """Return an event, whose last part has all of its checksum, for a peer that has asked for none. FORMAT_DESCRIPTION
+    says so, and keeps its own: readers find what it says from its end.
     """
-    (timestamp_s, kind, server_id, size, position, flags), body = _parts(raw)
+    timestamp_s, kind, server_id, size, position, flags = _HEADER.unpack_from(event[0])
     if kind == b.FORMAT_DESCRIPTION_EVENT:
-        return _sealed((timestamp_s, kind, server_id, size, position, flags), body[:-1] + bytes((b.CHECKSUM_NONE,)))
+        fields, body = _parts(b"".join(event))
+        return [_sealed(fields, body[:-1] + bytes((b.CHECKSUM_NONE,)))]
     head = _HEADER.pack(timestamp_s, kind, server_id, size - b.CHECKSUM_BYTES, position, flags)
-    return head + body
+    first, *others = event
+    body: Buffer = (
+        first if len(first) < len(_ZEROS) else memoryview(first)
+    )  # a slice of few bytes is made faster than a view
+    if not others:
+        return [head, body[b.HEADER_BYTES : -b.CHECKSUM_BYTES]]
+    return [head, body[b.HEADER_BYTES :], *others[:-1], memoryview(others[-1])[: -b.CHECKSUM_BYTES]]

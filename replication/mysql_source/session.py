@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tidemark.engine.schema.names import DEFAULT_DATABASE
 from tidemark.replication.mysql_source import row_texts as f
-from tidemark.replication.mysql_source.packets import Refused, length_of
+from tidemark.replication.mysql_source.packets import Message, Refused, length_of
 from tidemark.replication.mysql_source.protocol_layout import (
     ER_NO_DATABASE,
     ER_OUT_OF_MEMORY,
@@ -36,32 +37,26 @@ VARIABLES_BYTES_MAX = 1 << 20
 _VARIABLE_BYTES = 100  # of a variable, beside its name and its value
 LOCK, TRANSACTION = "lock", "transaction"  # what holds a snapshot
 _REPEATABLE: Final = ("REPEATABLE-READ", "SERIALIZABLE")
-_FIXED_FIELDS_BYTES = 12  # of a column's packet, after its names
+# Of a column's packet, after its names: collation, length, type, flags, decimals.
+_FIXED_FIELDS: Final = struct.Struct("<HIBHBxx")
 
 
 class Shown(NamedTuple):
     """Rows as an answer: the names and types of their columns, and for each row its texts, None for NULL."""
 
-    names: Sequence[str]
+    names: Sequence[str | bytes]
     types: Sequence[FieldType]
     rows: Iterable[Sequence[bytes | None]]
 
-    def definitions(self) -> Iterator[bytes]:
+    def definitions(self) -> Iterator[Message]:
         """Yield the packet of each column."""
         for name, kind in zip(self.names, self.types, strict=True):
-            label = name.encode("utf-8", "surrogateescape")
-            yield b"".join(
-                (
-                    b"\3def\0\0\0",
-                    length_of(len(label)) + label,
-                    b"\0",
-                    bytes((_FIXED_FIELDS_BYTES,)),
-                    kind.collation.to_bytes(2, "little"),
-                    kind.length.to_bytes(4, "little"),
-                    bytes((kind.code,)),
-                    kind.flags.to_bytes(2, "little"),
-                    bytes((kind.decimals, 0, 0)),
-                )
+            label = text_of(name) or b""
+            yield (
+                b"\3def\0\0\0" + length_of(len(label)),
+                label,
+                bytes((0, _FIXED_FIELDS.size)),
+                _FIXED_FIELDS.pack(kind.collation, kind.length, kind.code, kind.flags, kind.decimals),
             )
 
 
@@ -206,7 +201,7 @@ class Session:
         return datetime.fromtimestamp(0, UTC) + timedelta(microseconds=self.served.clock.wall_us())
 
 
-def shown(names: Sequence[str], rows: Iterable[Sequence[Value]], types: Sequence[FieldType] = ()) -> Shown:
+def shown(names: Sequence[str | bytes], rows: Iterable[Sequence[Value]], types: Sequence[FieldType] = ()) -> Shown:
     """Return an answer of rows that are made as they are read; without `types`, all columns are text."""
     return Shown(names, types or [f.TEXT] * len(names), ([text_of(each) for each in row] for row in rows))
 

@@ -79,7 +79,7 @@ def _place(reader: StatementReader) -> str:
 def _tables(is_full: bool) -> Callable[[StatementReader], Shown]:
     def answered(reader: StatementReader) -> Shown:
         database = _place(reader)
-        pattern = reader.tokens[reader.at + 1].text if reader.next.word == "LIKE" else ""
+        pattern = reader.pattern_ahead()
         return catalog.tables_shown(reader.connection, database, is_full, pattern).filtered(reader).shown()
 
     return answered

@@ -25,6 +25,8 @@ SILENT_SECONDS = 60  # in the middle of a message, and while a client takes noth
 SILENT_SECONDS_MAX = 3_600  # what a client may ask for: as long as a snapshot may be open
 _IDLE_SECONDS = 28_800
 _YEAR_SECONDS = 31_536_000
+VALUE_BYTES_MAX = 4 << 10  # of a session variable that is text
+_SHOWN_CHARACTERS = 80
 COLLATION: Final = "utf8mb4_bin"
 _BOTH = ""
 _ISOLATION: Final = ("READ-UNCOMMITTED", "READ-COMMITTED", "REPEATABLE-READ", "SERIALIZABLE")
@@ -45,8 +47,12 @@ class Variable(NamedTuple):
 
 # --- what SET takes -------------------------------------------------------------------------------
 def wrong_value(name: str, value: Value) -> Refused:
-    shown = "NULL" if value is None else str(value)[:80]
+    shown = "NULL" if value is None else str(_text(value))[:_SHOWN_CHARACTERS]
     return Refused(p.ER_WRONG_VALUE, f"Variable '{name}' can't be set to the value of '{shown}'")
+
+
+def _text(value: Value) -> Value:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
 
 
 def _seconds(most: int) -> Callable[[str, Value], Value]:
@@ -284,6 +290,10 @@ def set_variable(session: Session, name: str, value: Value) -> None:
     known, variable = _known(session, name)
     if variable.taken is None:
         raise Refused(p.ER_READ_ONLY_VARIABLE, f"Variable '{known}' is a read only variable")
+    if isinstance(value, (str, bytes)):
+        if len(value) > VALUE_BYTES_MAX:
+            raise wrong_value(known, value[: 4 * _SHOWN_CHARACTERS])
+        value = _text(value)
     taken = variable.taken(known, value)
     session.set(known, taken)
     if isinstance(value, int) and taken != value:

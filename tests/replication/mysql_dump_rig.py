@@ -33,7 +33,7 @@ def dump_of(db: Any, dumps: Dumps | None = None, flavor: Any = MYSQL, served_gti
 def messages_of(db: Any, **given: Any) -> list[bytes]:
     """Return all messages of a dump up to the end, without their first byte."""
     with dump_of(db, **given) as dump:
-        found = list(dump.messages())
+        found = list(map(b"".join, dump.messages()))
     assert all(each[:1] == b"\0" for each in found)
     return [each[1:] for each in found]
 
@@ -78,7 +78,7 @@ class Replica:
             for number, message in enumerate(dump.messages()):
                 if number == most:
                     return False
-                self._take(message[1:])
+                self._take(b"".join(message)[1:])
         return True
 
     def _take(self, raw: bytes) -> None:

@@ -18,7 +18,7 @@ from tidemark.replication.mysql_source.conversation import Conversation
 from tidemark.replication.mysql_source.dump import Dump, DumpAsked, Dumps
 from tidemark.replication.mysql_source.flavors import MARIADB, MYSQL, Flavor
 from tidemark.replication.mysql_source.login import Login, Port
-from tidemark.replication.mysql_source.packets import HEADER_BYTES, Refused, packets
+from tidemark.replication.mysql_source.packets import HEADER_BYTES, Buffer, Message, Refused, packets
 from tidemark.replication.mysql_source.served import Served
 from tidemark.replication.mysql_source.session import Session
 from tidemark.replication.mysql_source.users import MysqlUser, by_name
@@ -45,7 +45,7 @@ def _registered(server_id: int = 7) -> bytes:
     return bytes((p.COM_REGISTER_SLAVE,)) + server_id.to_bytes(4, "little") + fields + bytes(10)
 
 
-def _by_gtids(gtids: bytes, flags: int = p.DUMP_THROUGH_GTID | p.DUMP_NON_BLOCK) -> bytes:
+def by_gtids(gtids: bytes, flags: int = p.DUMP_THROUGH_GTID | p.DUMP_NON_BLOCK) -> bytes:
     numbers = ((flags, 2), (9, 4), (0, 4), (4, 8), (len(gtids), 4))
     return (
         bytes((p.COM_BINLOG_DUMP_GTID,)) + b"".join(value.to_bytes(size, "little") for value, size in numbers) + gtids
@@ -80,8 +80,8 @@ TALKS = (
     Talk("kill", (query("KILL 4000000000"), query("KILL CONNECTION 3999999999"))),
     Talk("dump by position", (_CHECKSUM, _registered(), _DUMP_AT_ONCE)),
     Talk("dump that waits", (_CHECKSUM, _UUID, _DUMP, _QUIT)),
-    Talk("dump by GTID", (_CHECKSUM, _UUID, _registered(9), _by_gtids(_GTIDS))),
-    Talk("dump by GTID from the start", (_CHECKSUM, _UUID, _by_gtids(bytes(8)))),
+    Talk("dump by GTID", (_CHECKSUM, _UUID, _registered(9), by_gtids(_GTIDS))),
+    Talk("dump by GTID from the start", (_CHECKSUM, _UUID, by_gtids(bytes(8)))),
     Talk("semi-sync", (_CHECKSUM, _SEMI_SYNC, _registered(), _DUMP, ack(), ack(5), _QUIT)),
     Talk(
         "dump by domains",
@@ -181,7 +181,7 @@ class Visit:
 
     def take(self, data: bytes) -> bytes:
         """Take bytes; return the answer, empty if there is none."""
-        said = []
+        said: list[Buffer] = []
         while data and not self.is_over and not self.login.is_done:
             size = self.login.reader.wanted
             try:
@@ -198,15 +198,19 @@ class Visit:
                 said += self._dumped(talk, talk.dump)
         return b"".join(said)
 
-    def _dumped(self, talk: Conversation, dump: Dump) -> Iterator[bytes]:
+    def _dumped(self, talk: Conversation, dump: Dump) -> Iterator[Buffer]:
         try:
-            for number, message in enumerate(dump.messages()):
-                yield talk.event(message)
-                if number > MESSAGES_MAX:
-                    dump.stop()
-            yield talk.rest() + talk.end_of_dump()
+            yield from talk.pieces(self._bounded(dump))
+            yield talk.end_of_dump()
         except Refused as refused:
             yield talk.rest() + talk.refusal(refused)
+
+    def _bounded(self, dump: Dump) -> Iterator[Message]:
+        for number, message in enumerate(dump.messages()):
+            yield message
+            del message
+            if number > MESSAGES_MAX:
+                dump.stop()
 
     def _wait(self, seconds: float | None) -> None:
         """Take what the client says during its dump; then it leaves."""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import random
 import threading
+import tracemalloc
 import uuid
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import tidemark as tm
 from tests.replication.history import History
-from tests.replication.mysql_dump_rig import REPLICA_ID, Replica, added_up, dump_of, header, messages_of
+from tests.replication.mysql_dump_rig import REPLICA_ID, Replica, Store, added_up, dump_of, header, messages_of
 from tests.replication.mysql_port_rig import ITEM, served_end, store
 from tests.replication.mysql_rig import SERVERS
 from tests.replication.site import DISK, WHOLE, account_site, open_site
@@ -27,7 +32,7 @@ from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.position import Position
 from tidemark.replication.binlog.table_map import MapColumn, TableMap
 from tidemark.replication.binlog.types import MySqlType
-from tidemark.replication.mysql_source.dump import Dumps
+from tidemark.replication.mysql_source.dump import Dump, DumpAsked, Dumps
 from tidemark.replication.mysql_source.flavors import FLAVORS, MARIADB, MYSQL
 from tidemark.replication.mysql_source.gtid_sets import GtidSet
 from tidemark.replication.mysql_source.gtids import Gtids
@@ -364,7 +369,7 @@ def test_last_message_of_a_transaction_wants_the_ack_in_both_forms(site: Any, fl
     received: list[int] = []
     dumps = Dumps(db.endpoint.clock, note_received=lambda server_id, epoch: received.append(epoch))
     with dump_of(db, dumps, flavor, gtids, is_semi_sync=True) as dump:
-        raws = list(dump.messages())
+        raws = list(map(b"".join, dump.messages()))
         wanted = [raw[3:] for raw in raws if raw[2]]
         for raw in wanted:
             _, event = e.parse(raw, Position("served", 0))
@@ -403,16 +408,21 @@ STATEMENTS = {
 @pytest.mark.parametrize("events", STATEMENTS.values(), ids=STATEMENTS)
 def test_last_row_event_shown_ends_its_statement(events: Any) -> None:
     """Story: a server keeps its tables locked and open until the mark, which was on an event that it did not see."""
-    at, screen, sent, raws = 400, Screen(False, lambda file, table: False), [], []
+    at, screen, shown, raws = 400, Screen(False, lambda file, table: False), [], {}
     for event in (e.Gtid(1, 0), e.Query("BEGIN"), *events, e.Query("COMMIT")):
-        raw = e.frame(event, at, timestamp_s=1, server_id=1)
-        raws.append(raw)
-        sent += screen.take(Position("f", at), raw)
+        raw = raws[at] = e.frame(event, at, timestamp_s=1, server_id=1)
+        shown += screen.take(Position("f", at), raw)
         at += len(raw)
-    assert [len(each.raw) for each in sent] == [len(raw) for raw in raws]
-    assert [each.ends_transaction for each in sent] == [False] * (len(raws) - 1) + [True]
-    assert [header(each.raw).end_position for each in sent] == [each.end.position for each in sent]
-    parsed = [e.parse(each.raw, Position("f", 0))[1] for each in sent]
+    assert [each.at for each in shown[1:]] == [each.end for each in shown[:-1]]
+    sent = []
+    for each in shown:
+        own = [raw for place, raw in raws.items() if each.at.position <= place < each.end.position]
+        assert each.raw in (None, own[0])
+        sent += [b"".join(each.event(raw)) for raw in own]
+    assert [len(each) for each in sent] == [len(raw) for raw in raws.values()]
+    assert [each.ends_transaction for each in shown] == [False] * (len(shown) - 1) + [True]
+    assert [header(each).end_position for each in sent] == [place + len(raw) for place, raw in raws.items()]
+    parsed = [e.parse(each, Position("f", 0))[1] for each in sent]
     open_rows = 0
     for event in parsed:
         if isinstance(event, e.Rows):
@@ -420,8 +430,73 @@ def test_last_row_event_shown_ends_its_statement(events: Any) -> None:
             open_rows = 0 if event.is_statement_end else open_rows + 1
         elif isinstance(event, e.Query):
             assert not open_rows
-    shown = sum(isinstance(each, e.Rows) and each.table_id == 2 and not each.conflict_flags for each in events)
-    assert sum(isinstance(each, e.Rows) for each in parsed) == shown
+    count = sum(isinstance(each, e.Rows) and each.table_id == 2 and not each.conflict_flags for each in events)
+    assert sum(isinstance(each, e.Rows) for each in parsed) == count
+
+
+class OneFile:
+    """A binlog of one file, as `SourceBinlog` serves it."""
+
+    def __init__(self, events: Iterable[e.Event]) -> None:
+        self.data = b.MAGIC
+        for event in (e.FormatDescription(), e.PreviousGtids(), *events):
+            self.data += e.frame(event, len(self.data), timestamp_s=1, server_id=1)
+
+    def names(self) -> list[str]:
+        return ["f.000001"]
+
+    def size(self, name: str) -> int:
+        return len(self.data)
+
+    def newest(self) -> tuple[int, Position]:
+        return 0, Position("f.000001", len(self.data))
+
+    def read(self, at: Position, bytes_max: int) -> tuple[Position, bytes] | None:
+        found = self.data[at.position : at.position + bytes_max]
+        return (at, found) if found else None
+
+    def close(self) -> None:
+        pass
+
+
+LARGE = 3 << 20
+
+
+def large_rows(number: int, fill: int, is_end: bool, flags: int = 0) -> e.Event:
+    return dataclasses.replace(rows(number, is_end, flags), body=bytes((fill,)) * LARGE)
+
+
+@pytest.mark.parametrize("given", [{}, {"has_checksum": False}, {"is_semi_sync": True}], ids=str)
+@pytest.mark.parametrize("flavor", [MYSQL, MARIADB], ids=lambda flavor: flavor.name)
+def test_large_events_that_wait_are_read_again_and_one_is_in_memory(flavor: Any, given: dict[str, Any]) -> None:
+    """Story: what a peer is not shown was kept up to the end of its statement, as many zeros as it had bytes."""
+    hidden = [large_rows(2, 7, number == 3, FLAG_REFRESH) for number in range(4)]
+    shown = [large_rows(2, 5, False), large_rows(2, 6, False)]
+    events = [e.Gtid(1, 0), e.Query("BEGIN"), MAPS[1], rows(2, False), *shown, *hidden, e.Query("COMMIT")]
+    binlog = OneFile(events)
+    asked = DumpAsked(server_id=7, is_non_blocking=True, gtids="" if flavor is MARIADB else None, **given)
+    served: Any = Store(1, SimpleNamespace(domain_place=lambda text: Position("f.000001", 4)))
+    clock: Any = SimpleNamespace(monotonic=lambda: 0.0)
+
+    def messages() -> Iterator[Any]:
+        with Dump(served, binlog, asked, flavor, Dumps(clock)) as dump:  # type: ignore[arg-type]
+            yield from dump.messages()
+
+    gc.collect()
+    tracemalloc.start()
+    for message in messages():
+        del message
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < LARGE + (2 << 20)
+    raws = [b"".join(each)[3 if asked.is_semi_sync else 1 :] for each in messages()]
+    parsed = [e.parse(raw, Position("sent", 0), asked.has_checksum)[1] for raw in raws if len(raw) > LARGE]
+    assert [(each.kind, each.is_statement_end) for each in parsed[:2] if isinstance(each, e.Rows)] == [
+        (e.WRITE, False),
+        (e.WRITE, True),
+    ]
+    assert [set(each.body) for each in parsed if isinstance(each, (e.Rows, e.Other))] == [{5}, {6}, {0}, {0}, {0}, {0}]
+    assert [each.type for each in parsed[2:]] == [IGNORABLE_EVENT] * 4
 
 
 def test_rows_without_their_table_are_damage() -> None:
@@ -451,7 +526,7 @@ def test_silence_is_filled_with_heartbeats_at_the_true_position(site: Any) -> No
     db, table = site()
     waits = Waits(db.endpoint.clock)
     with dump_of(db, is_non_blocking=False, heartbeat_ns=5_000_000_000, wait=waits) as dump:
-        sent = dump.messages()
+        sent = map(b"".join, dump.messages())
         beats = [raw for raw in (next(sent)[1:] for _ in range(60)) if header(raw).type == b.HEARTBEAT_EVENT]
         assert len(beats) > 3
         file, position = end_of(db)
@@ -476,7 +551,7 @@ def test_dump_waits_for_the_next_epoch_and_ends_when_it_is_stopped(site: Any) ->
 
     def follow() -> None:
         with dump_of(db, dumps, is_non_blocking=False) as dump:
-            for raw in dump.messages():
+            for raw in map(b"".join, dump.messages()):
                 got.append(raw)
                 if b"owner 5" in raw:
                     has_row.set()
@@ -556,7 +631,7 @@ def test_acks_are_asked_at_the_ends_of_transactions_and_say_what_is_received(sit
         epochs.append(db.sync())
     with dump_of(db, dumps, is_semi_sync=True) as dump:
         ends = []
-        for raw in dump.messages():
+        for raw in map(b"".join, dump.messages()):
             assert raw[:2] == b"\0\xef" and raw[2] in (0, 1)
             if raw[2]:
                 ends.append(header(raw[3:]).end_position)
@@ -588,7 +663,7 @@ def test_replica_that_asks_for_what_follows_has_received_all_before(site: Any) -
     waits = Waits(db.endpoint.clock)
     given = {"file": file, "position": position, "is_semi_sync": True, "is_non_blocking": False}
     with dump_of(db, dumps, heartbeat_ns=1_000_000_000, wait=waits, **given) as dump:
-        sent = dump.messages()
+        sent = map(b"".join, dump.messages())
         for _ in range(3):
             next(sent)
     assert set(received) == {(REPLICA_ID, epoch)}

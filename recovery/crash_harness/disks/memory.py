@@ -34,6 +34,7 @@ from tidemark.recovery.crash_harness.disks.power_loss import (
 CrashPolicy = Literal["drop", "keep", "sectors", "torn", "growth"]
 CRASH_POLICIES: tuple[CrashPolicy, ...] = get_args(CrashPolicy)
 Personality = Literal["clean", "reverted", "late"]
+_PIECE_BYTES = 256 << 10
 
 
 class Rng(Protocol):
@@ -223,10 +224,12 @@ class _MemoryRaw(RawFiles):
 
     def pread_into(self, file: File, view: memoryview, offset: int) -> int:
         with self._disk.mutex:
-            data = self._inodes[file].live[offset : offset + view.nbytes]
-            if data:
-                flat(view)[: len(data)] = data
-            return len(data)
+            live, octets = self._inodes[file].live, flat(view)
+            count = max(0, min(len(octets), len(live) - offset))
+            for at in range(0, count, _PIECE_BYTES):  # a slice of the content is a copy
+                end = min(count, at + _PIECE_BYTES)
+                octets[at:end] = live[offset + at : offset + end]
+            return count
 
     def pwrite(self, file: File, buffer: Buffer, offset: int) -> int:
         data = bytes(flat(buffer))

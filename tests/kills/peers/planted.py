@@ -20,10 +20,10 @@ def rows_left_out() -> None:
     def leaving_out(self: Any, at: Any, raw: bytes) -> list[screen.Shown]:
         nonlocal seen
         found = take(self, at, raw)
-        if found and found[0].raw[b.TYPE_OFFSET] == b.UPDATE_ROWS:
+        if found and found[0].raw is not None and found[0].raw[b.TYPE_OFFSET] == b.UPDATE_ROWS:
             seen += 1
             if not seen % _EVERY:
-                found[0] = found[0]._replace(raw=screen.replaced(found[0].raw))
+                found[0] = found[0]._replace(is_hidden=True)
         return found
 
     screen.Screen.take = leaving_out  # type: ignore[method-assign]
