@@ -170,7 +170,7 @@ def _tick(db: tm.Database, table: Any, watch: Watch, keys: Any, now: int) -> Non
     if now % setting.gcp_ms == 0:
         db.parts.clockwork.advance_gci()
     elif now % EPOCH_MS == 0:
-        db.advance_epoch()
+        db.parts.clockwork.advance_epoch()
 
 
 def settings_of(is_quick: bool) -> list[Setting]:

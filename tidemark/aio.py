@@ -730,8 +730,6 @@ class Database(_Calls):
     replication_rows = Awaited(SyncDatabase.replication_rows)
     check_usable = Awaited(SyncDatabase.check_usable)
     space_report = Awaited(SyncDatabase.space_report)
-    advance_epoch = Awaited(SyncDatabase.advance_epoch)
-    advance_gci = Awaited(SyncDatabase.advance_gci)
 
     def __init__(self, store: Any, threads: int = THREADS) -> None:
         self._threads = Threads(threads)

@@ -178,8 +178,6 @@ STORE_CALLS = (
     Call("replication_rows", Kind.REPLICATION),
     Call("check_usable", Kind.INNER),
     Call("space_report", Kind.INNER, lacks={"read-only store": _OF_WRITER}),
-    Call("advance_epoch", Kind.INNER, lacks={"read-only store": READ_ONLY}),
-    Call("advance_gci", Kind.INNER, lacks={"read-only store": READ_ONLY}),
     Call("refresh", Kind.LIFE, only=("read-only store",)),
     Call("where", Kind.INNER, only=("remote store",)),
     Call("epoch", Kind.PROPERTY, only=("read-only store",)),

@@ -684,37 +684,6 @@ class Database(StoreReads, TableCreation[TableHandle], RunsTransactions[Transact
             return True
         return any(True for _ in rows[TIDEMARK_FIRST_COPY]) or any(True for _ in rows[INGEST])
 
-    def advance_epoch(self) -> int:
-        """Close the open epoch if it has commits; return the newest closed epoch. With `background=False` only such
-        calls close epochs.
-
-        Durable on return: the closed epoch.
-
-        Raises: StoreFailed; StorageFull for the binlog with `background=False`.
-
-        Examples:
-            >>> before = db.advance_epoch()
-            >>> db["item"].insert((4, "ink", 7))
-            >>> db.advance_epoch() > before
-            True
-        """
-        self.check_usable()
-        return self._clockwork.advance_epoch()
-
-    def advance_gci(self) -> None:
-        """Begin the next GCI and write the sysfile, as the background thread does periodically.
-
-        UNDO records of earlier commits may be left out of the log from then on. Durable on return: everything committed
-        before.
-
-        Raises: StoreFailed; StorageFull for the binlog with `background=False`.
-
-        Examples:
-            >>> db.advance_gci()
-        """
-        self.check_usable()
-        self._clockwork.advance_gci()
-
     def checkpoint(self, progress: Progress | None = None) -> dict[str, Any]:
         """Make one local checkpoint now and return a report.
 

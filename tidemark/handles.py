@@ -111,10 +111,6 @@ class TableHandle(WritableTable):
         self._watch: Watch | None = store.resources.watch
 
     @property
-    def name(self) -> str:
-        return self.table.newest.name
-
-    @property
     def definition(self) -> TableDefinition:
         return self.table.newest.definition
 

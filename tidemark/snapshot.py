@@ -211,10 +211,6 @@ class SnapshotTable(TableReads):
         self._table = table
 
     @property
-    def name(self) -> str:
-        return self._table.name
-
-    @property
     def definition(self) -> TableDefinition:
         return self._table.definition
 

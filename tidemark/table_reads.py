@@ -55,9 +55,9 @@ class TableReads(ABC):
     __reduce_ex__ = refuse_pickling
 
     @property
-    @abstractmethod
     def name(self) -> str:
         """The qualified name, "database.table"."""
+        return self.definition.name
 
     @property
     @abstractmethod

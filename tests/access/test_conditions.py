@@ -157,7 +157,7 @@ def test_program_with_loop_or_of_another_table_or_that_writes(db: tm.Database) -
 
 def test_pseudo_columns_say_what_hidden_columns_say(db: tm.Database) -> None:
     table = plain(db, 600, partition=tm.HashPartition(2))
-    db.advance_gci()
+    db.parts.clockwork.advance_gci()
     table.update(5, {"n": 0})
     epochs = {row[0]: row[1] for row in table.scan(["id", tm.EPOCH])}
     fragments = {row[0]: row[1] for row in table.scan(["id", tm.FRAGMENT])}

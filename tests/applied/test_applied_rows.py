@@ -132,7 +132,7 @@ def test_random_batches_equal_a_loop_over_a_dict(db: Any) -> None:
 
 def test_rejected_rows_keep_their_epoch_and_applied_ones_get_another(db: Any) -> None:
     db["t"].insert_many([(1, "a", 5, None), (2, "b", 5, None)])
-    db.advance_epoch()
+    db.parts.clockwork.advance_epoch()
     before = dict(zip(db["t"].to_arrow(columns=["id", tm.EPOCH]).to_pydict()["id"], _epochs(db), strict=True))
     with db.transaction() as txn:
         rows = batch([{"id": 1, "stamp": 9}, {"id": 2, "stamp": 1}], ["id", "stamp"])
@@ -149,7 +149,7 @@ def _epochs(db: Any) -> list[int]:
 
 def test_touched_rows_are_the_same_but_for_their_epoch(db: Any) -> None:
     db["t"].insert_many([(1, "a", 5, None), (2, "b", 5, 2.5)])
-    db.advance_epoch()
+    db.parts.clockwork.advance_epoch()
     epochs = _epochs(db)
     rows = sorted(db["t"].scan())
     with db.transaction() as txn:

@@ -290,7 +290,7 @@ def test_flags_are_counted_and_a_tracked_read_changes_nothing_but_its_row_s_epoc
     log.commit()
     first, second = log.units()
     applier.apply(first)
-    db.advance_epoch()
+    db.parts.clockwork.advance_epoch()
     before = db[NAME].to_arrow(columns=["id", tm.EPOCH]).to_pydict()
     applier.apply(second)
     after = db[NAME].to_arrow(columns=["id", tm.EPOCH]).to_pydict()

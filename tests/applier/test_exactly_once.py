@@ -166,7 +166,7 @@ def test_power_loss_at_any_change_of_the_disk_leaves_whole_epochs_and_the_rest_f
     for unit in log.units():
         applier.apply(unit)
         committed += 1
-        db.advance_epoch()
+        db.parts.clockwork.advance_epoch()
         if committed == 3:
             is_watching = False
             db.checkpoint()

@@ -305,7 +305,7 @@ def test_row_changed_by_two_sites_in_one_epoch_has_the_author_of_the_last() -> N
         for key in (0, 1):
             source["test.t"].update(key, {"n": 1})
             db["test.t"].update(1 - key, {"n": 2})
-            source.advance_epoch()
+            source.parts.clockwork.advance_epoch()
             channel.apply_all()
         db["test.t"].update(2, {"n": 3})
         db.sync()

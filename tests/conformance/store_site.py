@@ -73,7 +73,7 @@ class StoreSite:
         end = ((self.store.epochs.current >> 32) + 1 << 32) - 1
         with self.db.transaction() as status:
             status.write(NDB_APPLY_STATUS, (self.server_id, end, "", 0, 0))
-        self.db.advance_gci()
+        self.db.parts.clockwork.advance_gci()
         self.applier = Applier(self.store, self.settings, self.options)
 
     def end(self) -> Position:
@@ -112,7 +112,7 @@ class StoreSite:
 
     # --- replication ----------------------------------------------------------------------------------------
     def epoch(self) -> None:
-        self.db.advance_epoch()
+        self.db.parts.clockwork.advance_epoch()
 
     def replicate(self, source: StoreSite, keep_epoch_open: bool) -> None:
         if self.error is not None:

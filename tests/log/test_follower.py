@@ -65,7 +65,7 @@ def follower(db: Any, point: FollowPoint | None = None) -> LogFollower:
 
 def read_all(db: Any, by: LogFollower, after: int = 0) -> list[tuple[int, list[Any]]]:
     db.sync()
-    db.advance_epoch()
+    db.parts.clockwork.advance_epoch()
     epochs = by.epochs(db.parts.store.epochs.current - 1, db.parts.store.log.durable_lsn, after)
     return [(each.epoch, list(each.parts())) for each in epochs]
 
@@ -223,7 +223,7 @@ def test_random_transactions_are_read_back_as_what_they_did(seed: int) -> None:
     for _ in range(40):
         random_transaction(rng, db, model, rng.choice([1, 3, 8, 60]))
         if rng.random() < 0.4:
-            db.advance_epoch()
+            db.parts.clockwork.advance_epoch()
         if rng.random() < 0.1:
             db.checkpoint()
     check(read + read_all(db, by), model)
@@ -342,7 +342,7 @@ def test_following_continues_after_an_epoch_and_gives_one_again_that_was_not_tak
     read_all(db, by)
     for number in range(5):
         db["fixed"].insert((number, number))
-        db.advance_epoch()
+        db.parts.clockwork.advance_epoch()
     closed, durable = db.parts.store.epochs.newest_closed, db.parts.store.log.durable_lsn
     first = next(by.epochs(closed, durable))
     next(first.parts())
@@ -364,7 +364,7 @@ def test_after_a_crash_the_log_from_the_newest_local_checkpoint_on_says_the_same
     model = Model(["memory", "disk"])
     for number in range(40):
         random_transaction(rng, db, model, rng.choice([1, 8, 60]))
-        db.advance_epoch()
+        db.parts.clockwork.advance_epoch()
         if number in (10, 25):
             db.checkpoint()
     crashed = db.parts.files.crash(rng)

@@ -87,7 +87,7 @@ def test_binlog_and_archive_are_named(tmp_path: Path) -> None:
         db.create_table("test.account", ACCOUNT, primary_key="id")
         db.archive(tmp_path / "place")
         filled(db, 0)
-        db.advance_epoch()
+        db.parts.clockwork.advance_epoch()
         whats = dict(held_by(db))
         assert whats["the binlog"] == db.parts.store.log.head_lsn  # no epoch has come since
         assert whats["the archive"] < whats["the binlog"]

@@ -220,8 +220,8 @@ class PairWorld(World):
 
     def _reopen(self, _: Any) -> None:
         self._rollback(None)
-        self.db.advance_gci()
-        self.pair.member.advance_gci()
+        self.db.parts.clockwork.advance_gci()
+        self.pair.member.parts.clockwork.advance_gci()
         self.pair.verify("reopen")
 
     def _crash(self, _: Any) -> None:

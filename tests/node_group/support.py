@@ -271,7 +271,7 @@ class Writers:
             txn.write_many("test.wide", [self.row(key) for key in range(first, first + 150)])
 
     def _epoch(self, txn: Any) -> None:
-        self.db.advance_epoch() if self.rng.random() < 0.8 else None
+        self.db.parts.clockwork.advance_epoch() if self.rng.random() < 0.8 else None
 
 
 def away(seed: int, rows: int = 800, steps: int = 30, has_disk: bool = False, stray: int = 5) -> Any:

@@ -429,7 +429,7 @@ def test_binlog_of_epochs_the_group_never_had_is_begun_anew(tmp_path: Path) -> N
         db.sync()
         shutil.copytree(tmp_path / "1", tmp_path / "older", ignore=shutil.ignore_patterns("binlog", "*.sock", "lock"))
         for _ in range(3):
-            db.advance_gci()
+            db.parts.clockwork.advance_gci()
         db["t"].insert((2, 2, None))
     shutil.copytree(tmp_path / "1" / "binlog", tmp_path / "older" / "binlog")
     shutil.rmtree(tmp_path / "1")

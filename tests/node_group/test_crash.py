@@ -78,7 +78,7 @@ def test_member_killed_at_any_write_reopens_to_a_prefix_and_continues(seed: int)
     rounds = 0
     while rounds < 3 or (not images and rounds < 30):  # a seed may draw no image in three rounds
         work(pair.primary, rng, 3)
-        pair.member.checkpoint() if rng.random() < 0.5 else pair.member.advance_gci()
+        pair.member.checkpoint() if rng.random() < 0.5 else pair.member.parts.clockwork.advance_gci()
         pair.pump()
         same_slots(pair.primary, pair.member, f"seed {seed}")
         rounds += 1

@@ -165,11 +165,11 @@ def test_restart_begins_it_again_with_what_the_redo_log_has() -> None:
     db.create_table("test.t", COLUMNS, "id", tm.HashPartition(1))
     db["test.t"].insert_many([(key, 0) for key in range(1_000)])
     db["test.t"].delete(1)
-    db.advance_epoch()
+    db.parts.clockwork.advance_epoch()
     assert db.parts.store.deletes.cut_epoch == 0
     lcp_epoch = db.checkpoint()["epoch"]
     db["test.t"].delete(2)
-    db.advance_epoch()
+    db.parts.clockwork.advance_epoch()
     db["test.t"].delete(3)
     expected = noted(db.parts.store.deletes)[-2:]
     db.sync()

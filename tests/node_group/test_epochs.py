@@ -43,12 +43,12 @@ def test_member_closes_no_epoch_of_its_own_and_numbers_are_those_of_the_primary(
         pair.pump()
         before = store.epochs.current
         assert before == pair.primary.parts.store.epochs.current
-        pair.member.advance_epoch()
-        pair.member.advance_gci()
+        pair.member.parts.clockwork.advance_epoch()
+        pair.member.parts.clockwork.advance_gci()
         assert store.epochs.current == before
-    pair.primary.advance_gci()
+    pair.primary.parts.clockwork.advance_gci()
     pair.pump()
-    pair.member.advance_gci()
+    pair.member.parts.clockwork.advance_gci()
     assert store.epochs.current == pair.primary.parts.store.epochs.current
     assert pair.member.parts.opened.keeper.content.gci == store.epochs.current >> 32
     pair.close()

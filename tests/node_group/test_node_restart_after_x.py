@@ -80,14 +80,14 @@ class Rest:
         node = MemoryFiles.from_snapshot(self.files.snapshot())
         other = open_node(node)
         for _ in range(2):
-            other.advance_gci()
+            other.parts.clockwork.advance_gci()
             other.checkpoint()
-        other.advance_gci()
+        other.parts.clockwork.advance_gci()
         self.epoch = other.parts.store.epochs.newest_closed
         for _ in range(strays):
             other["test.wide"].write(self.writers.row(self.rng.randrange(self.writers.keys)))
             other["test.hot"].write((5, STRAY))
-            other.advance_epoch()
+            other.parts.clockwork.advance_epoch()
         for number in range(late):
             other["test.hot"].write((6, STRAY + number))
             other.checkpoint()

@@ -54,7 +54,7 @@ def churn(db: Any, rng: random.Random, keys: int = FEW) -> Callable[[], None]:
                 else:
                     txn.update(HOT, key, {"n": counter})
         if rng.random() < 0.3:
-            db.advance_epoch()
+            db.parts.clockwork.advance_epoch()
 
     return step
 
@@ -166,7 +166,7 @@ def test_log_that_was_cut_past_the_joiner_means_a_full_copy_and_one_that_was_not
         if key == 600:
             later = db.sync()
             early = MemoryFiles.from_snapshot(files.snapshot())
-            db.advance_epoch()
+            db.parts.clockwork.advance_epoch()
     assert through < log.cut_epoch <= later
     wire = full_copy(db, files, node, through)
     assert f"reaches back to epoch {log.cut_epoch}, the joiner is at {through}" in wire.source.progress.why
@@ -278,7 +278,7 @@ def test_log_that_does_not_say_that_it_was_cut_is_found(monkeypatch: Any) -> Non
     db, files, node, through = few(1_000, delete_log="4 KiB")
     for key in range(0, 1_000, 3):
         db[HOT].delete(key)
-        db.advance_epoch()
+        db.parts.clockwork.advance_epoch()
     with pytest.raises(AssertionError):
         joined_and_reopened(db, node, restarted(node, Wire(db, files, random.Random(1)), through, "delete_log"))
     db.close()

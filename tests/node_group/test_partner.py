@@ -68,7 +68,7 @@ def test_each_group_is_sent_then_waited_for_and_closings_come_where_they_fall() 
     db[NAME].insert(row(1))
     db.sync()
     db[NAME].insert(row(2))
-    db.advance_gci()
+    db.parts.clockwork.advance_gci()
     calls = [each[:2] for each in notes.reported if each[0] != "epoch_closed"]
     assert calls == [("send", first), ("wait", first), ("send", first + 1), ("wait", first + 1)]
     closings = [each for each in notes.reported if each[0] == "epoch_closed"]

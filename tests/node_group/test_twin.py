@@ -45,7 +45,7 @@ def test_random_groups_leave_the_rows_that_the_twin_has(storage: str, seed: int)
             txn.commit(False)
             txn = None
             if step.call == "get":
-                pair.primary.advance_epoch()
+                pair.primary.parts.clockwork.advance_epoch()
     if txn is not None:
         txn.rollback()
     pair.pump()

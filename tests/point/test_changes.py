@@ -538,7 +538,7 @@ class Twins:
         rng = self.rng
         what = rng.random()
         if what < 0.25:
-            self.do("advance", lambda side: side.db.advance_epoch())
+            self.do("advance", lambda side: side.db.parts.clockwork.advance_epoch())
         elif what < 0.4:
             self.checkpoint()
         elif what < 0.55 and self.quick.txn is None and self.quick.other is None:

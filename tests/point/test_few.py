@@ -113,7 +113,7 @@ class FewRows(Twins):
             elif kind < 0.97:
                 self.hold()
             else:
-                self.do("advance", lambda side: side.db.advance_epoch())
+                self.do("advance", lambda side: side.db.parts.clockwork.advance_epoch())
         except (TypeError, tm.TypeMismatch):
             return  # a condition that Python refuses to build
 

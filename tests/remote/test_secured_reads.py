@@ -178,7 +178,7 @@ def test_transaction_of_this_process_that_reads_commits_after_what_it_read(disk:
 
 
 def test_reads_of_rows_that_are_durable_wait_for_nothing(disk: SlowDisk) -> None:
-    disk.db.advance_epoch()
+    disk.db.parts.clockwork.advance_epoch()
     with client_of(disk.db) as remote:
         with disk.commit_at_the_disk():
             assert remote[NAME].get(OLD).owner == "old"

@@ -39,7 +39,7 @@ def killed() -> Killed:
     print("seed", SEED)
     rng = random.Random(SEED)
     source = make_source()
-    states = {0: {}, source.advance_epoch(): {}}
+    states = {0: {}, source.parts.clockwork.advance_epoch(): {}}
     files = MemoryFiles()
     db = replica(files)
     set_up(db)

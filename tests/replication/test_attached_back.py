@@ -32,7 +32,7 @@ def older_store_newer_binlog(gcis=0, checkpoints=0, later=2, **options):
         db.checkpoint()
     for number in range(later):
         for _ in range(gcis):
-            db.advance_gci()
+            db.parts.clockwork.advance_gci()
         db[NAME].insert((10 + number, "b", 2.0, None))
         db.sync()
     new = {name: content for name, content in db.parts.files.snapshot().items() if name.startswith("binlog")}

@@ -135,11 +135,11 @@ def test_log_rows_off_leaves_schema_statements_alone_and_rows_come_again_with_it
 def test_epochs_without_rows_are_written_with_log_empty_epochs():
     db, _ = site()
     before = len(epochs_in(db.parts.files))
-    db.advance_gci()
+    db.parts.clockwork.advance_gci()
     assert len(epochs_in(db.parts.files)) == before
     db.binlog.set_option("log_empty_epochs", True)
     for _ in range(3):
-        db.advance_gci()
+        db.parts.clockwork.advance_gci()
     found = epochs_in(db.parts.files)
     assert len(found) == before + 3 and [each.rows for each in found[before:]] == [[]] * 3
     epochs = [each.epoch for each in found]

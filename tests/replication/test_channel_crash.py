@@ -61,7 +61,7 @@ def change(db, rng, keys=6):
                 txn.delete("d.t", key)
             else:
                 txn.update("d.t", key, {"stamp": row.stamp + 1, "text": text})
-    return db.advance_epoch()
+    return db.parts.clockwork.advance_epoch()
 
 
 def note(source, rng, states):
@@ -105,7 +105,7 @@ def test_power_loss_at_every_write_of_the_replica_applies_every_epoch_once(log_b
     print("seed", SEED)
     rng = random.Random(SEED)
     source = make_source()
-    states = {0: {}, source.advance_epoch(): {}}
+    states = {0: {}, source.parts.clockwork.advance_epoch(): {}}
     trace = TraceFiles(MemoryFiles())
     db = replica(trace, log_bin=log_bin, log_replica_updates=True)
     set_up(db)
@@ -144,7 +144,7 @@ def test_power_that_goes_again_and_again_while_it_catches_up_loses_and_doubles_n
     print("seed", seed)
     rng = random.Random(seed)
     source = make_source()
-    states = {0: {}, source.advance_epoch(): {}}
+    states = {0: {}, source.parts.clockwork.advance_epoch(): {}}
     files = MemoryFiles()
     set_up(replica(files))
     left, least = files.crash(rng, "keep"), 0

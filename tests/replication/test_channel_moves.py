@@ -32,7 +32,7 @@ def third_site(function: str) -> Any:
     db.create_replication_table().insert((b"shop", b"item", 0, 7, spec))
     db.create_table("shop.item$EX", HEAD, NAMES)
     db.create_table("shop.item", COLUMNS, "id")
-    db.advance_gci()
+    db.parts.clockwork.advance_gci()
     return db
 
 
@@ -45,15 +45,15 @@ def after(pair: Pair, third: Any) -> tm.Channel:
     pair.primary["shop.item"].update(1, {"note": "second"})
     pair.turn(2)
     third["shop.item"].update(1, {"note": "third"})
-    third.advance_epoch()
+    third.parts.clockwork.advance_epoch()
     return to_third
 
 
 def meet(pair: Pair, third: Any, to_third: tm.Channel) -> list[dict[int, tuple[Any, ...]]]:
     for _ in range(3):
-        third.advance_epoch()
+        third.parts.clockwork.advance_epoch()
         pair.to_primary.apply_all()
-        pair.primary.advance_epoch()
+        pair.primary.parts.clockwork.advance_epoch()
         to_third.apply_all()
         pair.to_secondary.apply_all()
     return [*pair.rows(), {row[0]: tuple(row[1:]) for row in third["shop.item"].scan()}]

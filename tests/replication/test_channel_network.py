@@ -187,7 +187,7 @@ def with_function(db, function, pattern=b"item"):
     if "mysql.ndb_replication" not in db.tables(system=True):
         db.create_replication_table()
     db["mysql.ndb_replication"].insert((b"shop", pattern, 0, 7, function))
-    db.advance_epoch()
+    db.parts.clockwork.advance_epoch()
 
 
 def test_epoch_functions_on_both_sides_of_a_pair_are_refused_naming_both_rows(pair):
@@ -227,7 +227,7 @@ def test_position_passed_on_before_a_source_is_known_skips_nothing_of_it():
     put(a, 1)
     with tm.Channel(a, b) as inner, tm.serve(a, f"{HOST}:0", SECRET) as serving:
         inner.apply_all()
-        b.advance_epoch()
+        b.parts.clockwork.advance_epoch()
         with follow(serving, c, name="one", skip_start=True) as one, tm.Channel(b, c, "two") as two:
             two.apply_all()
             assert set(applied(c)) == {2}

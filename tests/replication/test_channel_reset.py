@@ -104,11 +104,11 @@ def test_conflicts_of_epochs_that_come_again_in_a_later_life_are_recorded_again(
     b.create_table("shop.item$EX", HEAD, NAMES)
     for each in (a, b):
         each.create_table("shop.item", [tm.Column("id", tm.Int64), tm.Column("stamp", tm.UInt32)], "id")
-        each.advance_epoch()
+        each.parts.clockwork.advance_epoch()
     b["shop.item"].insert_many([(1, 9), (2, 9)])
     with tm.Channel(a, b) as channel:
         a["shop.item"].insert_many([(1, 1), (2, 1)])
-        epoch = a.advance_epoch()
+        epoch = a.parts.clockwork.advance_epoch()
         channel.apply_all()
     b.close()
     b = site(2, files.kill())

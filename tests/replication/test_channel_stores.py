@@ -22,13 +22,13 @@ def site(server_id, files=None, **options):
 
 def make_table(db, name="shop.item"):
     db.create_table(name, COLUMNS, primary_key="id")
-    db.advance_epoch()
+    db.parts.clockwork.advance_epoch()
 
 
 def put(db, *ids, v="x", name="shop.item"):
     """Write rows and end their epoch."""
     db[name].write_many([{"id": each, "v": v} for each in ids])
-    return db.advance_epoch()
+    return db.parts.clockwork.advance_epoch()
 
 
 def rows(db, name="shop.item"):
@@ -200,13 +200,13 @@ def test_servers_to_ignore_are_skipped_and_another_source_may_have_others():
     make_table(a)
     with tm.Channel(a, b) as first, tm.Channel(b, c) as second:
         first.apply_all()
-        b.advance_epoch()
+        b.parts.clockwork.advance_epoch()
         second.apply_all()
         second.change_source(b, ignore_server_ids=[1])
         put(a, 1)
         put(b, 2)
         first.apply_all()
-        b.advance_epoch()
+        b.parts.clockwork.advance_epoch()
         second.apply_all()
         assert rows(b) == {1: "x", 2: "x"} and rows(c) == {2: "x"}
     for each in (a, b, c):
@@ -292,7 +292,7 @@ def test_position_that_a_source_passes_on_is_not_that_of_the_channel_of_its_serv
             each.apply_all()
         put(a, 1)
         inner.apply_all()
-        b.advance_epoch()
+        b.parts.clockwork.advance_epoch()
         two.apply_all()  # b is ahead of c
         one.apply_all()
         assert rows(c) == {1: "x"}
@@ -300,7 +300,7 @@ def test_position_that_a_source_passes_on_is_not_that_of_the_channel_of_its_serv
         one.apply_all()
         put(a, 3)
         inner.apply_all()
-        b.advance_epoch()
+        b.parts.clockwork.advance_epoch()
         epoch = put(a, 4)
         one.apply_all()
         two.apply_all()  # c is ahead of b
@@ -333,7 +333,7 @@ def circle(*sites):
 def turn(sites, channels, rounds=1):
     for _ in range(rounds):
         for channel, source in zip(channels, sites, strict=True):
-            source.advance_epoch()
+            source.parts.clockwork.advance_epoch()
             channel.apply_all()
 
 
@@ -363,7 +363,7 @@ def test_chain_becomes_a_shorter_one_at_the_right_position():
     put(a, 1)
     first, second = tm.Channel(a, b), tm.Channel(b, c)
     first.apply_all()
-    b.advance_epoch()
+    b.parts.clockwork.advance_epoch()
     second.apply_all()
     assert rows(c) == {1: "x"}
     reached = applied(c)[1]
@@ -461,7 +461,7 @@ def test_copied_positions_let_a_replica_of_a_replica_fail_over():
     put(a, 1)
     with tm.Channel(a, b) as first:
         first.apply_all()
-    b.advance_epoch()
+    b.parts.clockwork.advance_epoch()
     with tm.Channel(b, c, copy=True) as channel:
         assert applied(c)[1] == applied(b)[1] and set(applied(c)) == {1, 2}
         epoch = put(a, 2)
@@ -483,7 +483,7 @@ NUMBERED = [
 def test_two_sites_with_step_and_offset_give_different_numbers():
     a, b = (site(each, autoincrement_step=2, autoincrement_offset=each) for each in (1, 2))
     a.create_table("shop.visit", NUMBERED, "id")
-    a.advance_epoch()
+    a.parts.clockwork.advance_epoch()
     with tm.Channel(a, b) as there, tm.Channel(b, a) as back:
         there.apply_all()
         assert b["shop.visit"].definition.columns == a["shop.visit"].definition.columns
@@ -491,7 +491,7 @@ def test_two_sites_with_step_and_offset_give_different_numbers():
             for db in (a, b):
                 db["shop.visit"].insert({})
                 db["shop.visit"].insert_many([{}, {}])
-                db.advance_epoch()
+                db.parts.clockwork.advance_epoch()
             there.apply_all()
             back.apply_all()
         assert sorted(a["shop.visit"]) == sorted(b["shop.visit"]) and len(a["shop.visit"]) == 18
@@ -505,14 +505,14 @@ def test_a_site_that_takes_over_goes_on_after_the_numbers_that_came(pair):
     a.create_table("shop.visit", NUMBERED, "id")
     with tm.Channel(a, b) as there, tm.Channel(b, a) as back:
         assert [a["shop.visit"].insert({}) for _ in range(3)] == [1, 2, 3]
-        a.advance_epoch()
+        a.parts.clockwork.advance_epoch()
         there.apply_all()
         assert b["shop.visit"].insert({}) == 4
         b["shop.visit"].insert_many([{}] * 300)
-        b.advance_epoch()
+        b.parts.clockwork.advance_epoch()
         back.apply_all()
         assert a["shop.visit"].insert({}) == 305
-        a.advance_epoch()
+        a.parts.clockwork.advance_epoch()
         there.apply_all()
         assert b["shop.visit"].insert({}) == 306
 
@@ -525,14 +525,14 @@ def test_defaults_that_are_computed_reach_the_replica(pair):
         a.set_default("shop.item", "at", tm.now)
         a.set_default("shop.item", "id", tm.autoincrement)
         a["shop.item"].insert({})
-        a.advance_epoch()
+        a.parts.clockwork.advance_epoch()
         channel.apply_all()
         assert b["shop.item"].definition.columns[0].default is tm.autoincrement
         assert b["shop.item"].definition.columns[2].default is tm.now
         assert [*b["shop.item"]] == [*a["shop.item"]]
         a.set_default("shop.item", "at", None)
         a.set_default("shop.item", "id")
-        a.advance_epoch()
+        a.parts.clockwork.advance_epoch()
         channel.apply_all()
         assert b["shop.item"].definition.columns[2].default is None
         assert not b["shop.item"].definition.columns[0].has_default

@@ -26,7 +26,7 @@ class Circle:
 
     def go(self, source):
         """Send the epoch of a site to the next one."""
-        self.sites[source].advance_epoch()
+        self.sites[source].parts.clockwork.advance_epoch()
         self.channels[source].apply_all()
 
     def rows(self):

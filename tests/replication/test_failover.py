@@ -39,10 +39,10 @@ class Net:
         """Let A write its heartbeat row, and these sites receive it."""
         self.stores["a"].parts.store.clock.advance(0.5)
         self.stores["a"].endpoint.beat()
-        self.stores["a"].advance_epoch()
+        self.stores["a"].parts.clockwork.advance_epoch()
         for name in through:
             self.inner[name].apply_all()
-            self.stores[name].advance_epoch()
+            self.stores[name].parts.clockwork.advance_epoch()
         return self.apply()
 
     def apply(self):
@@ -79,7 +79,7 @@ def test_source_whose_heartbeat_stops_is_left_for_the_next_at_the_right_position
     put(net.stores["a"], 2)
     net.beat("c")  # b is cut off; it writes heartbeat rows itself
     net.stores["b"].endpoint.beat()
-    net.stores["b"].advance_epoch()
+    net.stores["b"].parts.clockwork.advance_epoch()
     net.apply()
     assert rows(net.d) == {1: "x"} and net.wait(0.2) and net.at == 2
     assert "no newer heartbeat row of server 1 for 5.1 s" in caplog.text and "source 2 of 3" in caplog.text
@@ -210,7 +210,7 @@ def test_time_in_which_much_waits_to_be_applied_moves_nothing(net):
     for number in range(2, 5):
         put(net.stores["a"], number)
     net.inner["b"].apply_all()
-    net.stores["b"].advance_epoch()
+    net.stores["b"].parts.clockwork.advance_epoch()
     while net.channel.receive_next():
         pass
     assert net.channel.status()["lag"]["epochs"] > 0 and not net.wait(60.0)

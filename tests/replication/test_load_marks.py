@@ -186,7 +186,7 @@ def test_epoch_that_finds_no_room_after_its_mark_has_one_mark_when_there_is_some
         report = adopted(db, range(10, 30))
         end = files.faults.add(Rule("pwrite", "binlog/binlog.[0-9]*", nth=nth, error=errno.ENOSPC))
         try:
-            db.advance_epoch()
+            db.parts.clockwork.advance_epoch()
         except tm.StorageFull:
             pass
         end()

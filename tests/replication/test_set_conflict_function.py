@@ -144,12 +144,12 @@ def test_way_of_logging_changes_at_once() -> None:
     """An update is logged as a write by default; NDB$MAX at the other site would refuse each one as an insert."""
     with site(1, **OPTIONS) as a, site(2, **OPTIONS) as b, tm.Channel(a, b) as channel:
         stock(a).insert((1, "here", 1, None))
-        a.advance_epoch()
+        a.parts.clockwork.advance_epoch()
         channel.apply_all()
         for db in (a, b):
             db.set_conflict_function("shop.stock", "NDB$MAX(version)", exceptions=True)
         a["shop.stock"].update((1, "here"), {"version": 2})
-        a.advance_epoch()
+        a.parts.clockwork.advance_epoch()
         channel.stop()
         channel.apply_all()
         assert b["shop.stock"][1, "here"].version == 2
@@ -163,7 +163,7 @@ def test_open_transaction_meets_the_new_way_of_logging() -> None:
             txn.update("shop.stock", (1, "here"), {"version": 2})
             a.set_conflict_function("shop.stock", "NDB$EPOCH", exceptions=True)
             txn.update("shop.stock", (1, "here"), {"note": "twice"})
-        a.advance_epoch()
+        a.parts.clockwork.advance_epoch()
         channel.apply_all()
         assert tuple(b["shop.stock"][1, "here"]) == (1, "here", 2, "twice")
         assert a.check_binlog()["is_sound"]
@@ -176,7 +176,7 @@ def test_rows_of_exceptions_tables_stay_at_their_site() -> None:
     with site(1) as a, site(2) as b, tm.Channel(a, b) as channel:
         stock(a)
         a.set_conflict_function("shop.stock", "NDB$EPOCH", exceptions=True)
-        a.advance_epoch()
+        a.parts.clockwork.advance_epoch()
         channel.apply_all()
         row = {"NDB$server_id": 1, "NDB$master_server_id": 2, "NDB$master_epoch": 3, "NDB$count": 1, "id": 1, "at": "x"}
         row |= {"NDB$OP_TYPE": "WRITE_ROW", "NDB$CFT_CAUSE": "DATA_IN_CONFLICT"}
@@ -186,7 +186,7 @@ def test_rows_of_exceptions_tables_stay_at_their_site() -> None:
         a["shop.stock$EX"].insert({**row, "NDB$count": 2})
         stock_row = (5, "here", 1, None)
         a["shop.stock"].insert(stock_row)
-        a.advance_epoch()
+        a.parts.clockwork.advance_epoch()
         channel.apply_all()
         assert tuple(b["shop.stock"][5, "here"]) == stock_row
         assert [each[3] for each in b["shop.stock$EX"].scan()] == [1]

@@ -64,7 +64,7 @@ def test_row_that_the_primary_has_taken_meanwhile_is_lost_at_both_sites_alike(pa
     pair = pair_of(function, 7, is_unique=True)
     pair.primary["shop.item"].insert((1, "a", "primary"))
     pair.secondary["shop.item"].insert((2, "a", "secondary"))
-    pair.primary.advance_epoch()
+    pair.primary.parts.clockwork.advance_epoch()
     pair.primary["shop.item"].update(1, {"u": "c"})
     pair.turn(1, first="primary")
     pair.turn(3)
@@ -110,7 +110,7 @@ def test_value_that_changes_hands_within_an_epoch_goes_down_a_chain(function: st
 
     def pass_on() -> None:
         for each, channel in zip(sites, channels, strict=False):
-            each.advance_epoch()
+            each.parts.clockwork.advance_epoch()
             channel.apply_all()
 
     source.insert_many([(1, 1, "a"), (2, 1, "b"), (3, 1, "c")])
@@ -171,7 +171,7 @@ def test_conflicting_row_without_function_makes_room_for_the_sources() -> None:
     columns = [tm.Column("id", tm.Int64), tm.Column("u", tm.VarChar(9), nullable=True)]
     a.create_table("shop.item", columns, primary_key="id")
     a.create_index("shop.item", "by_u", ["u"], unique=True)
-    a.advance_epoch()
+    a.parts.clockwork.advance_epoch()
     with tm.Channel(a, b) as channel:
         channel.apply_all()
         b["shop.item"].insert_many([(8, "x"), (9, "y"), (7, None)])
@@ -179,7 +179,7 @@ def test_conflicting_row_without_function_makes_room_for_the_sources() -> None:
             txn.insert("shop.item", (1, "y"))
             txn.insert("shop.item", (2, "x"))
             txn.insert("shop.item", (3, "z"))
-        a.advance_epoch()
+        a.parts.clockwork.advance_epoch()
         channel.apply_all()
         assert {row.id: row.u for row in b["shop.item"].scan()} == {1: "y", 2: "x", 3: "z", 7: None}
         assert b.check()["is_sound"]
@@ -204,7 +204,7 @@ def test_row_that_two_servers_changed_in_one_epoch_goes_on_as_the_last_ones() ->
         txn.update("shop.item", 1, {"u": "between"})
         txn.update("shop.item", 2, {"u": "a"})
         txn.update("shop.item", 1, {"u": "b"})
-    three.advance_epoch()
+    three.parts.clockwork.advance_epoch()
     channels[2].apply_all()
     one["shop.item"].update_many([{"id": each, "note": "one"} for each in (1, 2)])
     turn(sites, channels, 3)

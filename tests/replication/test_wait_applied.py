@@ -48,7 +48,7 @@ def test_epoch_of_a_circle_of_three_is_waited_for_at_every_site(sites: Any) -> N
     assert lacking(a, epoch)[0] == [3]
     assert lacking(a, epoch, [3])[0] == [3]
     a.wait_applied(epoch, 0, [2])
-    ring[1].advance_epoch()
+    ring[1].parts.clockwork.advance_epoch()
     channels[1].apply_all()
     a.wait_applied(epoch, 0)
     a.wait_applied(epoch, 0, [3])
@@ -62,13 +62,13 @@ def test_epoch_of_a_chain_is_waited_for_at_its_end(sites: Any, count: int) -> No
     channels = [tm.Channel(one, other) for one, other in zip(chain, chain[1:], strict=False)]
     make_table(chain[0])
     for source, channel in zip(chain, channels, strict=False):
-        source.advance_epoch()
+        source.parts.clockwork.advance_epoch()
         channel.apply_all()
     epoch = put(chain[0], 1)
     for number, channel in enumerate(channels):
         others = list(range(2, count + 1))
         assert lacking(chain[0], epoch)[0] == others[number:]
-        chain[number].advance_epoch()
+        chain[number].parts.clockwork.advance_epoch()
         channel.apply_all()
     chain[0].wait_applied(epoch, 0)
     chain[0].wait_applied(epoch, 0, [count])
@@ -99,11 +99,11 @@ def test_epoch_that_a_site_on_the_way_does_not_log_needs_not_arrive_past_it(site
     make_table(a)
     make_table(a, "shop.secret")
     first.apply_all()
-    b.advance_epoch()
+    b.parts.clockwork.advance_epoch()
     second.apply_all()
     epoch = put(a, 1, name="shop.secret")
     first.apply_all()
-    b.advance_epoch()
+    b.parts.clockwork.advance_epoch()
     second.apply_all()
     a.wait_applied(epoch, 0)
 
@@ -135,7 +135,7 @@ def test_what_was_applied_before_the_sites_were_opened_is_reported_again(sites: 
     make_table(a)
     epoch = put(a, 1)
     first.apply_all()
-    b.advance_epoch()
+    b.parts.clockwork.advance_epoch()
     second.apply_all()
     second.close()
     b.close()
@@ -149,7 +149,7 @@ def test_what_was_applied_before_the_sites_were_opened_is_reported_again(sites: 
             assert lacking(a, more)[0] == [2, 3]
             a.wait_applied(epoch, 0, [2, 3])
             first.apply_all()
-            b.advance_epoch()
+            b.parts.clockwork.advance_epoch()
             second.apply_all()
             a.wait_applied(more, 0)
     finally:
@@ -197,7 +197,7 @@ def test_waiter_is_woken_by_the_report_of_a_remote_site(sites: Any) -> None:
     thread = threading.Thread(target=wait, daemon=True)
     thread.start()
     assert not ended.is_set()
-    ring[1].advance_epoch()
+    ring[1].parts.clockwork.advance_epoch()
     channels[1].apply_all()
     thread.join(60)
     assert ended.is_set()
@@ -232,11 +232,11 @@ def test_epoch_is_received_before_it_is_applied(sites: Any) -> None:
     first, second = tm.Channel(a, b), tm.Channel(b, c)
     make_table(a)
     first.apply_all()
-    b.advance_epoch()
+    b.parts.clockwork.advance_epoch()
     second.apply_all()
     before = put(a, 1)
     first.apply_all()
-    b.advance_epoch()
+    b.parts.clockwork.advance_epoch()
     epoch = put(a, 2)
     assert not_received(a, epoch) == ([2], {2: before, 3: not_received(a, epoch)[1][3]})
     while first.receive_next():
@@ -246,7 +246,7 @@ def test_epoch_is_received_before_it_is_applied(sites: Any) -> None:
     assert lacking(a, epoch, [2])[0] == [2]
     assert not_received(a, epoch, [3])[0] == [3], "a site further on has received what it has applied"
     first.apply_all()
-    b.advance_epoch()
+    b.parts.clockwork.advance_epoch()
     second.apply_all()
     a.wait_received(epoch, 0, [2, 3])
 

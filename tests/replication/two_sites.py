@@ -59,7 +59,7 @@ class Pair:
             db.create_table("shop.item", columns or COLUMNS, "id")
             if is_unique:
                 db.create_index("shop.item", "by_u", ["u"], unique=True, ordered=True)
-            db.advance_gci()
+            db.parts.clockwork.advance_gci()
         more = channel_options or {}
         self.to_secondary = tm.Channel(self.primary, self.secondary, **more)
         self.to_primary = tm.Channel(self.secondary, self.primary, **more)
@@ -68,10 +68,10 @@ class Pair:
     def send(self, to: str) -> None:
         """Close the epoch of the other site, and apply what it has logged."""
         if to == "secondary":
-            self.primary.advance_epoch()
+            self.primary.parts.clockwork.advance_epoch()
             self.to_secondary.apply_all()
         else:
-            self.secondary.advance_epoch()
+            self.secondary.parts.clockwork.advance_epoch()
             self.to_primary.apply_all()
 
     def turn(self, times: int, first: str = "secondary") -> None:

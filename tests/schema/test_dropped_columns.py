@@ -103,7 +103,7 @@ def test_replica_of_a_history_of_columns_has_the_rows_of_the_dictionary(seed: in
             life.write_rows(source["t"])
             what = life.change_schema(source)
             life.write_rows(source["t"])
-            source.advance_epoch()
+            source.parts.clockwork.advance_epoch()
             channel.apply_all()
             assert life.differences(replica["t"]) == [], (step, what)
             assert life.index_differences(replica["t"]) == [], (step, what)

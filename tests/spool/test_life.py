@@ -64,7 +64,7 @@ def test_slices_of_a_spooled_commit_wait_for_a_slow_local_checkpoint(monkeypatch
 def test_epochs_and_authors_of_spooled_rows_are_those_of_their_commit() -> None:
     files = MemoryFiles()
     db = low_store(files)
-    db.advance_epoch()
+    db.parts.clockwork.advance_epoch()
     insert_spooled(db)
     epoch = db.status()["epoch"]["current"]
     for store in (db, open_low(files.kill())):

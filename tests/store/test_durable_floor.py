@@ -63,7 +63,7 @@ def test_bit_flipped_in_the_last_group_is_damage_once_it_was_reported_durable(en
         db.parts.store.log.flush()
     place = last_group(db)
     if end != "checkpoint":
-        getattr(db, end)()
+        getattr(db.parts.clockwork if end == "advance_gci" else db, end)()
     name, offset, size = place
     contents = files.image(lambda piece: False).snapshot()
     for _ in range(8):
@@ -89,7 +89,7 @@ def test_floor_never_goes_back() -> None:
 def test_what_a_flipped_bit_may_hide_is_the_last_batch_and_nothing_from_before_the_last_gci() -> None:
     """The part that remains in doubt: commits acknowledged since the last GCI, and of those the last batch."""
     db, files = written("commit")
-    db.advance_gci()
+    db.parts.clockwork.advance_gci()
     floor = sorted(rows_of(db))
     for key in range(1_000, 1_004):
         db["test.account"].insert((key, "a", 1.0, None))

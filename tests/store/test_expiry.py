@@ -296,7 +296,7 @@ def test_a_store_that_follows_another_one_does_not_run_the_task_by_itself() -> N
         assert not a.parts.clockwork.is_replica() and not b.parts.clockwork.is_replica()
         a.create_table(NAME, COLUMNS, "id", expires="seen + 30 min")
         a[NAME].insert_many([(1, PAST, None), (2, FUTURE, None)])
-        a.advance_epoch()
+        a.parts.clockwork.advance_epoch()
         with tm.Channel(a, b) as channel:
             assert b.parts.clockwork.is_replica(), "before the first change too"
             channel.apply_all()
@@ -304,11 +304,11 @@ def test_a_store_that_follows_another_one_does_not_run_the_task_by_itself() -> N
             assert a.expire() == 1
             a.set_expiry(NAME, "seen + 1 d")
             a.rename_column(NAME, "seen", "at")
-            a.advance_epoch()
+            a.parts.clockwork.advance_epoch()
             channel.apply_all()
             assert ids(b) == ids(a) == [2] and b[NAME].definition.expires == "at + 1 d"
             a.set_expiry(NAME, None)
-            a.advance_epoch()
+            a.parts.clockwork.advance_epoch()
             channel.apply_all()
             assert b[NAME].definition == a[NAME].definition and b[NAME].definition.expires is None
         assert b.parts.clockwork.is_replica() and not a.parts.clockwork.is_replica()

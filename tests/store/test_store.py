@@ -130,7 +130,7 @@ def test_row_epochs_and_rowids_survive_restart_from_log_and_from_checkpoint() ->
     for number in range(20):
         account.insert((number, "a", 1.0, None))
         if number % 5 == 0:
-            db.advance_epoch()
+            db.parts.clockwork.advance_epoch()
     hidden = ["id", tm.ROWID, tm.EPOCH, tm.AUTHOR, tm.FRAGMENT]
     before = db["test.account"].to_arrow(hidden).sort_by("id")
     assert len(set(before.column(tm.EPOCH).to_pylist())) == 5

@@ -52,7 +52,7 @@ def account_store(files: Any = None, **options: Any) -> Any:
 def every_call(db: Any, txn: Any) -> dict[str, Callable[[], Any]]:
     """Every call that a user can make on an open store of any face, and on a transaction of it."""
     table = db[NAME]
-    plain = ("tables", "transaction", "snapshot", "sync", "advance_epoch", "advance_gci", "checkpoint")
+    plain = ("tables", "transaction", "snapshot", "sync", "checkpoint")
     row = (1_000, "a", 1.0, None)
     return {
         "get": lambda: table.get(-1),

@@ -112,10 +112,6 @@ class RemoteSnapshotTable(TableReads):
         self._definition = definition
 
     @property
-    def name(self) -> str:
-        return self._definition.name
-
-    @property
     def definition(self) -> TableDefinition:
         return self._definition
 

@@ -513,7 +513,7 @@ class Channel(Closable):
         """Apply the next transaction of the source, a whole epoch or a schema change; return None if there is none.
 
         If the source is in the same process, the transaction is received first. Only closed epochs are received, so
-        call `source.sync()` or `advance_epoch()` before.
+        call `source.sync()` before.
 
         Durable on return: the transaction, as after a commit of the replica.
 

@@ -106,7 +106,7 @@ class DiskHistory(History):
         """Do the work of timers: the epochs of all commits so far become restorable, and their UNDO
         records needless.
         """
-        self.db.advance_gci()
+        self.db.parts.clockwork.advance_gci()
         self.promised()
 
     def row(self, key: int) -> Row:

@@ -173,7 +173,7 @@ class SimulatedSite:
         self.open()
         make_tables(self.db, self.world.plan, self.number)
         self.db.sync()
-        self.db.advance_gci()
+        self.db.parts.clockwork.advance_gci()
         self._open_channels()
 
     def _open_channels(self) -> None:

@@ -150,7 +150,8 @@ class World:
 
     def _close_epoch(self, site: SimulatedSite, is_gci: bool) -> None:
         if site.db is not None:
-            site.act(lambda: self._durably(site, site.db.advance_gci if is_gci else site.db.advance_epoch))
+            clockwork = site.db.parts.clockwork
+            site.act(lambda: self._durably(site, clockwork.advance_gci if is_gci else clockwork.advance_epoch))
 
     def _local_checkpoint(self, site: SimulatedSite) -> None:
         self._durably(site, site.db.checkpoint)

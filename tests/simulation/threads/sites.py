@@ -193,7 +193,7 @@ class Replica(Site):
     def await_end(self) -> None:
         """Wait until the last change of the source is here too."""
         self.source.create_table(MARK, [Column("id", Int64)], primary_key="id").insert((1,))
-        self.source.advance_epoch()
+        self.source.parts.clockwork.advance_epoch()
         clock = self.source.parts.store.clock
         deadline = clock.monotonic() + WAITED_SECONDS
         while MARK not in self.db or len(self.db[MARK]) == 0:
