@@ -98,9 +98,8 @@ def without_checksum(event: Message) -> Message:
         return [_sealed(fields, body[:-1] + bytes((b.CHECKSUM_NONE,)))]
     head = _HEADER.pack(timestamp_s, kind, server_id, size - b.CHECKSUM_BYTES, position, flags)
     first, *others = event
-    body: Buffer = (
-        first if len(first) < len(_ZEROS) else memoryview(first)
-    )  # a slice of few bytes is made faster than a view
+    # A slice of few bytes is made faster than a view.
+    body: Buffer = first if len(first) < len(_ZEROS) else memoryview(first)
     if not others:
         return [head, body[b.HEADER_BYTES : -b.CHECKSUM_BYTES]]
     return [head, body[b.HEADER_BYTES :], *others[:-1], memoryview(others[-1])[: -b.CHECKSUM_BYTES]]
