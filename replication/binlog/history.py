@@ -45,8 +45,8 @@ _LINE = re.compile(rb"((" + _UUID + rb") ([0-9]{1,18}) ([0-9a-f]{8}|-)((?: [0-9]
 
 
 class History(NamedTuple):
-    """The UUID of a history, as its bytes, the number of its first transaction, and the timeline of its files. All lower
-    numbers are absent; first: 0 if transactions have no numbers.
+    """The UUID of a history, as its bytes, the number of its first transaction, and the timeline of its files. All
+    lower numbers are absent. first: 0 if transactions have no numbers.
     """
 
     source: bytes

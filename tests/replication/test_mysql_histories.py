@@ -17,6 +17,8 @@ from tests.replication.mysql_port_rig import (
     OPTIONS,
     USERS,
     follow,
+    library_reader,
+    remote,
     replica_status,
     served_end,
     wait_equal,
@@ -208,3 +210,39 @@ def test_copy_of_a_snapshot_continues_from_its_numbers(kind: Any, tmp_path: Path
             if flavor is not MARIADB:
                 executed = server.sql("SELECT @@global.gtid_executed").replace("\\n", "")
                 assert str(gtids.executed()) in executed
+
+
+@pytest.mark.parametrize("kind", [MariaDbByGtid, MySqlByPosition])
+def test_tools_read_files_of_an_earlier_timeline_and_do_not_follow_from_them(kind: Any, tmp_path: Path) -> None:
+    made(tmp_path / "store", OPTIONS)
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    with peer(kind) as (server, flavor), tm.open(tmp_path / "copy", **OPTIONS) as db:
+        change(db, 1_000)
+        present, _ = served_end(db)
+        with tm.serve_mysql(db, f"{HOST}:0", USERS, flavor=flavor.name) as serving:
+            login = remote(server, serving.address)
+            said = server.mysqlbinlog(*login, "--to-last-log", "-v", "--base64-output=decode-rows", "binlog.000001")
+            assert "value 19" in said and "value 1019" in said and f"Rotate to {present}" in said
+            server.feed(["binlog.000001", present], *login)
+            assert len(server.sql("SELECT id FROM shop.item").splitlines()) == len(db["shop.item"])
+            own_id = "--stop-never-slave-server-id=99" if flavor is MARIADB else "--connection-server-id=99"
+            with pytest.raises(AssertionError, match="binlog.000001 is of an earlier timeline"):
+                server.mysqlbinlog(*login, "--stop-never", own_id, "binlog.000001")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of names that the tool gives its client
+@pytest.mark.parametrize("blocking", [False, True])
+def test_library_does_not_follow_from_an_earlier_timeline(blocking: bool, tmp_path: Path) -> None:
+    made(tmp_path / "store", OPTIONS)
+    shutil.copytree(tmp_path / "store", tmp_path / "copy")
+    with tm.open(tmp_path / "copy", **OPTIONS) as db, tm.serve_mysql(db, f"{HOST}:0", USERS) as serving:
+        change(db, 1_000)
+        present, _ = served_end(db)
+        reader = library_reader(serving.address, log_file=present, log_pos=4, blocking=blocking)
+        assert reader.fetchone() is not None
+        reader.close()
+        reader = library_reader(serving.address, log_file="binlog.000001", log_pos=4, blocking=blocking)
+        with pytest.raises(Exception, match="binlog.000001 is of an earlier timeline") as error:
+            reader.fetchone()
+        assert error.value.args[0] == 1236
+        reader.close()
