@@ -1,6 +1,7 @@
 """The files of a binlog and the index that names them.
 
-`<base>.index` lists the files, one per line, oldest first, without a gap in their numbers. A file belongs to the binlog
+`<base>.index` lists the files, one per line, oldest first, without a gap in their numbers. Names of files of later
+timelines (`history.py`) have the timeline after the base name: `<base>-<timeline>.NNNNNN`. A file belongs to the binlog
 once the index names it. Order of writes: a new file and its directory are synced before the index names the file; the
 index is replaced by a rename; files leave the index before they are removed. A crash between these steps leaves a file
 that the index does not name: a new one without a transaction, or an old one that is no longer needed.
@@ -23,7 +24,9 @@ _READS = 3  # of an index that another process writes
 
 
 class BinlogIndex:
-    """The files named `<folder>/<base>.NNNNNN`, and their index. `names` are the listed files, oldest first."""
+    """The files of a binlog in a folder, and their index. `names` are the listed files, oldest first; `timeline` is
+    that of the next file.
+    """
 
     def __init__(self, files: Files, folder: str, base: str) -> None:
         """Read the index; `exists` says whether there is one. Raises: BinlogDamaged, FileMissing, Rejected."""
@@ -32,6 +35,7 @@ class BinlogIndex:
         self.files = files
         self.folder = folder
         self.base = base
+        self.timeline = ""
         self._index_path = f"{folder}/{base}.index"
         self._fresh_path = f"{folder}/{base}.index_new"
         self.exists = files.exists(self._index_path)
@@ -71,16 +75,17 @@ class BinlogIndex:
 
     def number_of(self, name: str) -> int | None:
         """Return the number of a file, None if the file does not belong to this binlog."""
-        found = re.fullmatch(re.escape(self.base) + r"\.([0-9]{6,10})", name)
-        return int(found.group(1)) if found else None
-
-    def name_of(self, number: int) -> str:
-        return f"{self.base}.{number:0{_DIGITS}d}"
+        return number_in(self.base, name)
 
     @property
     def next_name(self) -> str:
         """The name of the file after the last one."""
-        return self.name_of(1 if not self.names else (self.number_of(self.names[-1]) or 0) + 1)
+        number = 1 if not self.names else (self.number_of(self.names[-1]) or 0) + 1
+        return f"{self.base}{self.timeline and '-'}{self.timeline}.{number:0{_DIGITS}d}"
+
+    def numbered(self, number: int) -> str | None:
+        """Return the file with a number, None if the index names none."""
+        return next((name for name in self.names if self.number_of(name) == number), None)
 
     def following(self, name: str) -> str | None:
         """Return the file after `name`, None after the last. Raises: Rejected if the index does not name `name`."""
@@ -204,6 +209,12 @@ class BinlogIndex:
                 return name
             size -= self.files.size(self.path(name))
         return keep
+
+
+def number_in(base: str, name: str) -> int | None:
+    """Return the number of a file, None if the file does not belong to the binlog of this base name."""
+    found = re.fullmatch(re.escape(base) + r"(?:-[0-9a-f]{8})?\.([0-9]{6,10})", name)
+    return int(found.group(1)) if found else None
 
 
 def read_index(files: Files, folder: str, base: str) -> BinlogIndex:

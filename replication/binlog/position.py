@@ -1,11 +1,25 @@
-"""A place in a file of a binlog, and the error for damage there."""
+"""A place in a file of a binlog, the parts of the file's name, and the error for damage there."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
 from tidemark.engine.base.errors import BinlogDamaged, LimitExceeded, Unsupported
 from tidemark.replication.binlog.binlog_layout import FIRST_POSITION
+
+_TIMELINE = re.compile(r"-([0-9a-f]{8})\Z")
+
+
+def base_of(file: str) -> str:
+    """Return the base name of the binlog that a file belongs to."""
+    return _TIMELINE.sub("", file.rpartition(".")[0])
+
+
+def timeline_of(file: str) -> str:
+    """Return the timeline of a file, "" for the first one of a store."""
+    found = _TIMELINE.search(file.rpartition(".")[0])
+    return found.group(1) if found else ""
 
 
 class Position(NamedTuple):
@@ -15,9 +29,8 @@ class Position(NamedTuple):
     position: int
 
     def is_start_after(self, file: str) -> bool:
-        base, _, number = file.rpartition(".")
-        next_base, _, next_number = self.file.rpartition(".")
-        return self.position == FIRST_POSITION and base == next_base and int(next_number) == int(number) + 1
+        number, next_number = (int(each.rpartition(".")[2]) for each in (file, self.file))
+        return self.position == FIRST_POSITION and base_of(self.file) == base_of(file) and next_number == number + 1
 
     @property
     def text(self) -> str:

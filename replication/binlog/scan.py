@@ -172,8 +172,10 @@ def _verify(files: Files, file: File, header: e.EventHeader, origin: Position) -
 
 _FLAGS = struct.Struct("<H")
 _STOP_BYTES = b.HEADER_BYTES + b.CHECKSUM_BYTES
-# A ROTATE has a position and the name of the next file, which is as long as this file's name or one digit longer.
+# A ROTATE has a position and the name of the next file, which is as long as this file's name, or longer by a digit, by
+# the first timeline in a name (`-5f3a9c1e`), or by both.
 _ROTATE_BYTES = _STOP_BYTES + 8
+_LONGER = (0, 1, 9, 10)
 
 
 def end_use(files: Files, file: File) -> None:
@@ -188,10 +190,10 @@ def end_use(files: Files, file: File) -> None:
 def has_end(files: Files, file: File, name: str) -> bool:
     """Whether the last event of a file is a ROTATE or a STOP."""
     end = files.size(file)
-    for size in (_STOP_BYTES, _ROTATE_BYTES + len(name), _ROTATE_BYTES + len(name) + 1):
+    for size in (_STOP_BYTES, *(_ROTATE_BYTES + len(name) + longer for longer in _LONGER)):
         begin = end - size
         if begin < b.FIRST_POSITION:
-            return False
+            return False  # the sizes grow
         try:
             header, _ = e.parse(files.pread(file, begin, size), Position(name, begin))
         except BinlogDamaged:

@@ -125,10 +125,7 @@ class BinlogWriter:
         self._is_numbered = False  # the open transaction
         self.history: History | None = None
         self.number = 0  # of the last transaction of the history, or before its first one
-        if self.options.has_gtids:
-            self._continue_history(found)
-        else:
-            history.end(files, folder)
+        self._continue(found)
         # For another thread that calls `sync`, the current file and `end` change in one step.
         self._turn = threading.RLock()
         self._begin_file(created_s=self._now_s())
@@ -138,36 +135,48 @@ class BinlogWriter:
     def _now_s(self) -> int:
         return self._clock.wall_us() // 1_000_000
 
-    def _continue_history(self, found: Recovered | None) -> None:
-        """Find the history of the recovered files, or begin one. Durable on return."""
-        kept = None if found is None or found.has_unnumbered else history.read(self.files, self.index.folder)
-        number = None if kept is None or found is None else found.number_in(kept.source)
-        if kept is None:
-            is_first = found is None and not history.is_there(self.files, self.index.folder)
-            kept = self._new_history(None if is_first else 0 if found is None else found.number)
-        # Without a number in the newest file, nothing was written since the history was begun.
-        self.history, self.number = kept, kept.first - 1 if number is None else number
+    def _continue(self, found: Recovered | None) -> None:
+        """Find the timeline and the history of the recovered files, or begin others. Durable on return."""
+        has_gtids = self.options.has_gtids
+        if found is None:
+            is_first = not history.is_there(self.files, self.index.folder)
+            self._begin_history(has_gtids, None if is_first else 0, "" if is_first else None)
+            return
+        kept = history.read(self.files, self.index.folder)
+        if kept is None or bool(kept.first) != has_gtids or (has_gtids and found.has_unnumbered):
+            self._begin_history(has_gtids, found.number, None if kept is None else kept.timeline)
+        else:
+            self._take_history(kept, found.number_in(kept.source))
 
-    def _new_history(self, above: int | None) -> History:
-        return history.begin(self.files, self.index.folder, self._clock, above)
+    def _begin_history(self, has_gtids: bool, above: int | None, timeline: str | None) -> None:
+        """above: the highest number known from an earlier history, None for the first one of a store."""
+        first = 0 if not has_gtids else 1 if above is None else history.first_after(above, self._clock)
+        self._take_history(history.begin(self.files, self.index.folder, self._clock, first, timeline))
 
-    def begin_history(self, has_gtids: bool = True) -> None:
+    def _take_history(self, kept: History, number: int | None = None) -> None:
+        """Continue a history after a number. None: without one in the newest file, nothing was written since it was
+        begun.
+        """
+        self.index.timeline = kept.timeline
+        self.history = kept if kept.first else None
+        self.number = 0 if not kept.first else kept.first - 1 if number is None else number
+
+    def begin_history(self, has_gtids: bool, is_other_future: bool = False) -> None:
         """Begin another history with the next file, which is begun. has_gtids: off: one without numbers.
+        is_other_future: begin another timeline too, because changes are missing before it.
 
-        Durable on return: everything so far, and that no number of the earlier history follows. Raises: StorageFull,
-        after which transactions continue as before in this file; the next opening begins another history.
+        Durable on return: everything so far, and that no number of the earlier history follows, and with
+        `is_other_future` no file of the earlier timeline. Raises: StorageFull, after which transactions continue as
+        before in this file; the next opening begins another history.
         """
         self._need_no_transaction("begin a history")
         with self._turn:
-            before = self.history, self.number
-            if not has_gtids:
-                history.end(self.files, self.index.folder)
+            before = self.history, self.number, self.index.timeline
             try:
-                self.history = self._new_history(self.number) if has_gtids else None
-                self.number = 0 if self.history is None else self.history.first - 1
+                self._begin_history(has_gtids, self.number, None if is_other_future else self.index.timeline)
                 self.rotate()
             except StorageFull:
-                self.history, self.number = before
+                self.history, self.number, self.index.timeline = before
                 raise
 
     def served(self) -> SyncedEnd:

@@ -27,8 +27,8 @@ from tidemark.engine.base.histogram import LAG_BOUNDS, Histogram
 from tidemark.engine.files.protocol import Files
 from tidemark.replication.applier.apply_status import Positions, StatusRow
 from tidemark.replication.applier.filters import Filter
-from tidemark.replication.binlog.position import Position
-from tidemark.replication.channel.relay_log import FILE_BYTES, RelayLog, base_of, is_at_or_after, remove_relay_log
+from tidemark.replication.binlog.position import Position, base_of
+from tidemark.replication.channel.relay_log import FILE_BYTES, RelayLog, is_at_or_after, remove_relay_log
 from tidemark.replication.channel.relay_reader import RelayReader, RelayTransaction
 from tidemark.replication.injector.mark import load_mark
 from tidemark.replication.wire.handshake import Site, check_peer

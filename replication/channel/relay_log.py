@@ -29,7 +29,7 @@ from tidemark.engine.files.protocol import File, Files
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
 from tidemark.replication.binlog.index import BinlogIndex
-from tidemark.replication.binlog.position import Position
+from tidemark.replication.binlog.position import Position, base_of
 from tidemark.replication.binlog.scan import end_use, read_format, read_relay_head
 from tidemark.replication.binlog.stream import Boundary, EventStream
 from tidemark.replication.wire.messages import Events
@@ -59,11 +59,6 @@ def number_of(file: str) -> int:
     """Return the number of a binlog file, 0 for another name."""
     number = file.rpartition(".")[2]
     return int(number) if number.isascii() and number.isdigit() else 0
-
-
-def base_of(file: str) -> str:
-    """Return the base name of the binlog that a file belongs to."""
-    return file.rpartition(".")[0]
 
 
 def is_at_or_after(later: Position, earlier: Position) -> bool:

@@ -164,7 +164,8 @@ class SourceBinlog:
         if number is None or newest is None or number > newest:
             raise self._gap(f"file {start.file} of the replica's position")
         if start.file not in index.names:
-            raise self._lost(start.file)
+            # A file of another timeline has this number, or it was purged.
+            raise self._lost(start.file) if index.numbered(number) is None else self._gap(f"file {start.file}")
         limit = end.position if start.file == end.file else self.files.size(index.path(start.file))
         if not b.FIRST_POSITION <= start.position <= limit:
             raise self._gap(f"position {start.file}:{start.position}")
@@ -274,9 +275,9 @@ class SourceBinlog:
 
     def _following(self, name: str) -> str:
         index = self._index()
-        following = index.name_of((index.number_of(name) or 0) + 1)
-        if following not in index.names:
-            raise self._lost(following)
+        following = index.numbered((index.number_of(name) or 0) + 1)  # by number, because `name` may have been purged
+        if following is None:
+            raise self._lost(f"the file after {name}")
         return following
 
     def _file(self, name: str) -> File:

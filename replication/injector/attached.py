@@ -195,8 +195,7 @@ class AttachedBinlog:
         elif self._store_epoch and not all(map(is_system_table, list(self._store.tables.by_name))):
             # A store with system tables only has lost nothing: a crash ended the opening that created them.
             self.incident(f"changes up to epoch {newest} were made before the store had a binlog")
-        if self._values["log_gtids"]:
-            self.writer.begin_history()  # after the incident, which is of the earlier one
+        self._begin_timeline()  # after the incident, which is of the earlier one
         self._begin_after(newest)
         self.rows.write()
         self._remove_mark()
@@ -210,7 +209,7 @@ class AttachedBinlog:
         newest = seam_epoch or self._store_epoch
         if tail.epoch > (seam_epoch or self._store.epochs.current - 1):
             # The group lacks the history in the files so far: they are purged.
-            self.writer.rotate()
+            self._begin_timeline()
             self.writer.index.purge_to(self.writer.end.file)
             self._epoch_file = self.writer.end.file
             leave_mark(self._files)
@@ -229,9 +228,14 @@ class AttachedBinlog:
         """
         epoch = self._written
         self.incident(f"the binlog of this node lacks changes up to epoch {epoch}; continue with another node's")
+        self._begin_timeline()
         self._begin_after(epoch)
         self._remove_mark()
         self._has_gap = False
+
+    def _begin_timeline(self) -> None:
+        """Begin another timeline: positions so far are those of another future, or changes are missing after them."""
+        self.writer.begin_history(self._values["log_gtids"], is_other_future=True)
 
     def _begin_after(self, epoch: int) -> None:
         """Write the epoch after which the binlog is whole. Durable on return."""

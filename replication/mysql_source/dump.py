@@ -7,7 +7,9 @@ Invariants: (D1) Only what `SourceBinlog` serves leaves: synced ends of epochs. 
 leaves, so damage here ends the dump and never reaches a peer as another value. (D3) A position that is not the start of
 an event, past the end, purged or beyond 4 GiB is an error with MySQL's number and words, by which replicas stop. (D4)
 One large event is in memory at a time, once: what waits for the one after it is read again, and a message has views of
-the event.
+the event. (D5) A peer that follows from a position gets files of one timeline only, the present one: a position of an
+earlier one may have come to exist in two futures. A peer that names no file has no position yet, and a tool with the
+server id 0 that does not wait only reads: they may have all files.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from tidemark.engine.base.closable import Closable
 from tidemark.engine.base.errors import BinlogDamaged, Error, LimitExceeded, PositionLost
 from tidemark.replication.binlog import binlog_layout as b
 from tidemark.replication.binlog import events as e
-from tidemark.replication.binlog.position import Position
+from tidemark.replication.binlog.position import Position, timeline_of
 from tidemark.replication.binlog.reader import EVENT_BYTES_MAX
 from tidemark.replication.mysql_source import served_events as s
 from tidemark.replication.mysql_source.acks import Acks, header
@@ -49,6 +51,11 @@ _BETWEEN: Final = frozenset(
     )
 )
 _NO_FILE = "Could not find first log file name in binary log index file"
+_OTHER_TIMELINE = (
+    "{} is of an earlier timeline of this binlog: the store was copied, restored or put back, or its binlog was begun"
+    " anew, and nothing tells whether this replica has what it has. Make the replica anew from a copy of the rows. To"
+    " read the file, use mysqlbinlog without --stop-never"
+)
 _REPLACED = "A slave with the same server_uuid/server_id as this slave has connected to the master"
 
 
@@ -67,6 +74,11 @@ class DumpAsked(NamedTuple):
     has_checksum: bool = True
     heartbeat_ns: int = 0
     is_semi_sync: bool = False
+
+    @property
+    def continues(self) -> bool:
+        """Whether the peer continues from a position that it has kept. mysqlbinlog without --stop-never has none."""
+        return bool(self.file) and not (self.is_non_blocking and not self.server_id)
 
 
 class ServedGtids(Protocol):
@@ -244,7 +256,8 @@ class Dump(Closable):
         self._sent_at = dumps.clock.monotonic()
         self._skipped_to: Position | None = None  # the end of transactions that the peer has, not told it yet
         self._is_skipping = False
-        self._events = self._from(Position(asked.file, asked.position))
+        self._begun = Position(asked.file, asked.position)
+        self._events = self._from(self._begun)
         binlog.on_lost = self.wake
 
     # --- from other threads -----------------------------------------------------------------------
@@ -306,7 +319,7 @@ class Dump(Closable):
                 " another server_id"
             )
         self._dumps.add(self)
-        at = self._start()
+        at = self._begun = self._start()
         # By GTID, a description with its position tells MySQL to roll back the transaction of which the link before had
         # brought a part; without it, the transaction would come a second time into the middle of itself. MySQL adds up
         # lengths from there, so that the place of what follows comes as after skipped transactions.
@@ -360,6 +373,7 @@ class Dump(Closable):
     def _sent(self, at: Position, raw: bytes) -> Iterator[Message]:
         """Yield the messages for the next event."""
         if raw[b.TYPE_OFFSET] == b.FORMAT_DESCRIPTION_EVENT:
+            self._check_timeline(self._begun.file, at.file)
             self._skipped_to = None  # ROTATE says where the peer is
             self._screen.take(at, raw)
             yield self._message((s.rotation(at.file, at.position, self._served.server_id),))
@@ -448,11 +462,17 @@ class Dump(Closable):
         at = Position(asked.file or names[0], asked.position)
         if at.file not in names:
             raise fatal(_NO_FILE)
+        self._check_timeline(at.file, names[-1])
         if at.position < b.FIRST_POSITION:
             raise fatal("Client requested master to start replication from position < 4")
         if at.position > min(self._binlog.size(at.file), POSITION_MAX):
             raise fatal("Client requested master to start replication from position > file size")
         return at
+
+    def _check_timeline(self, file: str, other: str) -> None:
+        """Check that a peer that follows does not pass from one timeline into another. Raises: Refused."""
+        if timeline_of(file) != timeline_of(other) and self.asked.continues:
+            raise fatal(_OTHER_TIMELINE.format(file))
 
     def _continue_within(self, at: Position) -> None:
         """Check that an event begins at a position, and learn what its transaction has announced so far. A replica that

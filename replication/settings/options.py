@@ -6,6 +6,7 @@ accepted. This module only defines options: binlog, channels and applier read th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
@@ -235,6 +236,8 @@ def settings(given: Mapping[str, object]) -> dict[str, Any]:
     values.update({name: validate(name, value) for name, value in given.items()})
     if values["row_slice_id"] >= values["row_slice_count"]:
         raise _refuse(BY_NAME["row_slice_id"], values["row_slice_id"], "a slice below row_slice_count")
+    if re.search(r"-[0-9a-f]{8}\Z", values["log_bin"] or ""):
+        raise _refuse(BY_NAME["log_bin"], values["log_bin"], "a name without - and 8 hexadecimal digits at its end")
     if values["log_transaction_id"] and values["log_bin_use_v1_row_events"]:
         raise SchemaInvalid(
             "row events of version 1 cannot carry transaction ids; turn log_transaction_id or"

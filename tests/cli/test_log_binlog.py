@@ -127,6 +127,7 @@ def test_relay_logs_are_shown_by_channel_with_the_positions_of_the_source(store:
     """Story: the command looked into a folder of each channel. The relay logs are in one, by names of channels."""
     for channel in ("east", "west"):
         write(store, "relay", channel)
+        (store / "relay/history").unlink()  # a relay log has none
     moved = store / "relay" / "west.000001"
     assert {each["channel"] for each in json_lines("log", store, "--relay")} == {"east", "west"}
     west = json_lines("log", store, "--relay", "--channel", "west")

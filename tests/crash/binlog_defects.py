@@ -54,15 +54,15 @@ BINLOG_DEFECTS: tuple[Defect, ...] = (
     Defect(
         "history-kept-after-a-time-without-numbers",
         "tidemark.replication.binlog.writer",
-        "            history.end(files, folder)",
-        "            pass",
+        "        if kept is None or bool(kept.first) != has_gtids or (has_gtids and found.has_unnumbered):",
+        "        if kept is None or (has_gtids and not kept.first):",
         "binlog-numbers-off",
     ),
     Defect(
         "history-kept-by-a-store-that-went-back",
         _ATTACHED,
-        "            self.writer.begin_history()  # after the incident, which is of the earlier one",
-        "            pass",
+        "        self._begin_timeline()  # after the incident, which is of the earlier one",
+        "        pass",
         "binlog-numbers-back",
     ),
     # --- restarts ------------------------------------------------------------------------------------

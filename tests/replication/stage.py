@@ -108,4 +108,5 @@ def epochs_in(files, end=None, start=None) -> list[tuple[int, list[int]]]:
 def end_of(files) -> Position:
     """Return the end of the newest file on disk."""
     names = [name for name in files.list("binlog") if name[-1].isdigit()]
-    return Position(names[-1], files.size(f"binlog/{names[-1]}"))
+    newest = max(names, key=lambda name: int(name.rpartition(".")[2]))
+    return Position(newest, files.size(f"binlog/{newest}"))

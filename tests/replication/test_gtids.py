@@ -350,7 +350,7 @@ def test_clock_that_went_back_gives_no_number_twice() -> None:
     for turn in range(3):
         db = open_site(files, clock=clock, **NUMBERED)
         work(db, "d.t", range(turn * 3, turn * 3 + 3))
-        db.binlog.writer.begin_history()
+        db.binlog.writer.begin_history(True)
         work(db, f"d.u{turn}", range(3))
         db.close()
         files = files.kill()
@@ -389,18 +389,18 @@ def test_history_file_of_any_content_is_read_or_over() -> None:
     files = MemoryFiles()
     files.make_directory("binlog")
     clock = ManualClock(seed=4)
-    made = history.begin(files, "binlog", clock, None)
-    assert history.read(files, "binlog") == made == (made.source, 1)
+    assert history.read(files, "binlog") is None and not history.is_there(files, "binlog")
+    made = history.begin(files, "binlog", clock, 1, "")
+    assert history.read(files, "binlog") == made == (made.source, 1, "")
+    later = history.begin(files, "binlog", clock, history.first_after(1 << 50, clock))
+    assert history.read(files, "binlog") == later == (later.source, (1 << 50) + 2, later.source.hex()[:8])
     good = bytes(files.snapshot()["binlog/history"])
-    later = history.begin(files, "binlog", clock, 1 << 50)
-    assert history.read(files, "binlog") == later and later.first == (1 << 50) + 2
     for place in range(len(good)):
         for changed in (good[:place], good[:place] + bytes((good[place] ^ 1,)) + good[place + 1 :]):
             disk = MemoryFiles.from_snapshot({"binlog/history": changed})
             assert history.read(disk, "binlog") is None
-    history.end(files, "binlog")
-    history.end(files, "binlog")
-    assert history.read(files, "binlog") is None and not history.is_there(files, "binlog")
+    without = history.begin(files, "binlog", clock, 0, later.timeline)
+    assert history.read(files, "binlog") == without == (without.source, 0, later.timeline)
 
 
 def test_sets_before_files_are_read_back() -> None:

@@ -122,6 +122,7 @@ def _events(
     files: PosixFiles, what: str, start: str | None, file: str | None, channel: str | None
 ) -> Iterator[dict[str, Any]]:
     """Yield the events of the binlog, or of every relay log. If a file is named, only of the relay log that has it."""
+    from tidemark.replication.binlog.index import number_in
     from tidemark.replication.binlog.listing import BinlogListing, bases
 
     files.read_errors_latch = False
@@ -130,7 +131,7 @@ def _events(
     known = [
         base
         for base in bases(files, folder)
-        if channel in (None, base) and (begin is None or begin.file.rpartition(".")[0] == base)
+        if channel in (None, base) and (begin is None or number_in(base, begin.file) is not None)
     ]
     if not known:
         named = "" if channel is None else f" of channel {channel}"
