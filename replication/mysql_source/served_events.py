@@ -99,7 +99,7 @@ def without_checksum(event: Message) -> Message:
     head = _HEADER.pack(timestamp_s, kind, server_id, size - b.CHECKSUM_BYTES, position, flags)
     first, *others = event
     # A slice of few bytes is made faster than a view.
-    body: Buffer = first if len(first) < len(_ZEROS) else memoryview(first)
+    inner: Buffer = first if len(first) < len(_ZEROS) else memoryview(first)
     if not others:
-        return [head, body[b.HEADER_BYTES : -b.CHECKSUM_BYTES]]
-    return [head, body[b.HEADER_BYTES :], *others[:-1], memoryview(others[-1])[: -b.CHECKSUM_BYTES]]
+        return [head, inner[b.HEADER_BYTES : -b.CHECKSUM_BYTES]]
+    return [head, inner[b.HEADER_BYTES :], *others[:-1], memoryview(others[-1])[: -b.CHECKSUM_BYTES]]
