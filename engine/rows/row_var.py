@@ -112,21 +112,30 @@ def unexpected_var_words(buffer: memoryview, offset: int) -> int:
     return var_part_words(buffer, offset) if is_var else 0
 
 
-def split_var_part(buffer: memoryview, offset: int) -> VarPart:
-    """Split the var part at a byte offset. Raises: PageDamaged if its lengths contradict each other.
-
-    Shapes: `buffer` is a view of bytes.
+def _shape_at(buffer: memoryview | bytearray, offset: int) -> tuple[int, int, int, int] | None:
+    """Return the bytes and the values of the var part at a byte offset, and where its key ends and its values start;
+    None if its lengths contradict each other.
     """
     room = len(buffer) - offset
     if room < WORD_BYTES:
-        raise _damaged(offset)
+        return None
     (header,) = _WORD.unpack_from(buffer, offset)
     size = (header & VAR_WORDS_MASK) * WORD_BYTES
     count = header >> VAR_COUNT_SHIFT & VAR_COUNT_MASK
     key_end = (VAR_HEADER_WORDS + (header >> VAR_KEY_WORDS_SHIFT & VAR_KEY_WORDS_MASK)) * WORD_BYTES
     start = key_end + words_for(count * VAR_END_BYTES) * WORD_BYTES
-    if header < 0 or not start <= size <= room:
+    return None if header < 0 or not start <= size <= room else (size, count, key_end, start)
+
+
+def split_var_part(buffer: memoryview, offset: int) -> VarPart:
+    """Split the var part at a byte offset. Raises: PageDamaged if its lengths contradict each other.
+
+    Shapes: `buffer` is a view of bytes.
+    """
+    shape = _shape_at(buffer, offset)
+    if shape is None:
         raise _damaged(offset)
+    size, count, key_end, start = shape
     values: list[bytes | None] = []
     begin = 0
     for word in _ends_struct(count).unpack_from(buffer, offset + key_end):
@@ -145,15 +154,10 @@ def put_var_values(part: bytearray, offset: int, values: Mapping[int, bytes | No
     Returns False and changes nothing if a length differs, an old or new value is NULL, the part lacks the column, or
     its lengths contradict each other.
     """
-    if len(part) - offset < WORD_BYTES:
+    shape = _shape_at(part, offset)
+    if shape is None:
         return False
-    (header,) = _WORD.unpack_from(part, offset)
-    size = (header & VAR_WORDS_MASK) * WORD_BYTES
-    count = header >> VAR_COUNT_SHIFT & VAR_COUNT_MASK
-    key_end = (VAR_HEADER_WORDS + (header >> VAR_KEY_WORDS_SHIFT & VAR_KEY_WORDS_MASK)) * WORD_BYTES
-    start = key_end + words_for(count * VAR_END_BYTES) * WORD_BYTES
-    if header < 0 or not start <= size <= len(part) - offset:
-        return False
+    size, count, key_end, start = shape
     ends = _ends_struct(count).unpack_from(part, offset + key_end)
     places = []
     for ordinal, value in values.items():

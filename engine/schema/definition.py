@@ -90,8 +90,7 @@ class TableDefinition(Columns):
             raise SchemaInvalid(f"partition must be a HashPartition or the like, got {shown(self.partition)}{hint}")
         self._check_columns()
         self._check_key()
-        self._check_indexes()
-        self._check_checks()
+        self._check_indexes_and_checks()
         self._check_expiry()
         object.__setattr__(self, "partition", self.partition.bound_to(self))
         self._check_sizes()
@@ -180,29 +179,22 @@ class TableDefinition(Columns):
         if key_bytes > limits.KEY_BYTES_MAX:
             raise self._wrong(f"the primary key may take {key_bytes} bytes, more than {limits.KEY_BYTES_MAX}")
 
-    def _check_indexes(self) -> None:
+    def _check_indexes_and_checks(self) -> None:
         if len(self.indexes) > limits.INDEXES_MAX:
             raise self._wrong(f"a table has at most {limits.INDEXES_MAX} indexes, got {len(self.indexes)}")
         known = {column.name: column for column in self.columns}
-        seen: set[str] = set()
-        for index in self.indexes:
-            if not isinstance(index, IndexDefinition):
-                raise self._wrong(f"indexes must be IndexDefinition objects, got {shown(index)}")
-            if index.name in seen:
-                raise self._wrong(f"index {index.name!r} appears twice")
-            seen.add(index.name)
-            index.check_columns(self.name, known)
-
-    def _check_checks(self) -> None:
-        known = {column.name: column for column in self.columns}
-        seen: set[str] = set()
-        for check in self.checks:
-            if not isinstance(check, CheckDefinition):
-                raise self._wrong(f"checks must be CheckDefinition objects, got {shown(check)}")
-            if check.name in seen:
-                raise self._wrong(f"check {check.name!r} appears twice")
-            seen.add(check.name)
-            check.check_columns(self.name, known)
+        for many, each, kind, found in (
+            ("indexes", "index", IndexDefinition, self.indexes),
+            ("checks", "check", CheckDefinition, self.checks),
+        ):
+            seen: set[str] = set()
+            for part in found:
+                if not isinstance(part, kind):
+                    raise self._wrong(f"{many} must be {kind.__name__} objects, got {shown(part)}")
+                if part.name in seen:
+                    raise self._wrong(f"{each} {part.name!r} appears twice")
+                seen.add(part.name)
+                part.check_columns(self.name, known)
 
     def _check_expiry(self) -> None:
         if self.expires is None:

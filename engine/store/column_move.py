@@ -22,8 +22,7 @@ from tidemark.engine.store.index_renewal import IndexRenewals, change_and_renew
 from tidemark.engine.store.schema_changes import (
     is_in_place,
     publish_columns,
-    refuse_checked,
-    refuse_indexed,
+    refuse_used,
     with_hidden_column,
     with_moved_column,
     with_shown_column,
@@ -58,8 +57,7 @@ def widen_column(
 
     def widened(table: Table, renewals: IndexRenewals) -> TableDefinition:
         after = with_wider_column(table.definition, column, kind, nullable)
-        refuse_indexed(table.definition, column, renewals.others(table), "changed")
-        refuse_checked(table.definition, column, table.announced, "changed")
+        refuse_used(table.definition, column, (*renewals.others(table), *table.announced), "changed")
         return after
 
     change_and_renew(store, table, widened)
@@ -122,7 +120,7 @@ class _Move:
     def _check(self, table: Table) -> None:
         """Raises: as `with_wider_column`; SchemaInvalid if an index over the column is being built."""
         with_wider_column(table.definition, self._column, self._kind, self._nullable)
-        refuse_indexed(table.definition, self._column, self._renewals.others(table), "widened")
+        refuse_used(table.definition, self._column, self._renewals.others(table), "widened")
 
     def _after(self, table: Table, renewals: IndexRenewals) -> TableDefinition:
         """Return the definition in which the column has moved. Raises: as `_check`."""

@@ -145,8 +145,7 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
         raise SchemaInvalid(
             f"{definition.name}.{name} is part of the primary key and cannot be dropped; make a new table without it"
         )
-    refuse_indexed(definition, name, definition.indexes, "dropped")
-    refuse_checked(definition, name, definition.checks, "dropped")
+    refuse_used(definition, name, (*definition.indexes, *definition.checks), "dropped")
     if definition.expiry is not None and definition.expiry.column == name:
         raise SchemaInvalid(
             f"rows of {definition.name} expire by column {name}, which cannot be dropped; call"
@@ -160,27 +159,18 @@ def without_column(definition: TableDefinition, name: str) -> TableDefinition:
     return _next(definition, columns=(*columns[:position], *columns[position + 1 :]), dropped=tuple(dropped))
 
 
-def refuse_indexed(definition: TableDefinition, name: str, indexes: tuple[IndexDefinition, ...], what: str) -> None:
-    """Refuse to change a column of an index. Raises: SchemaInvalid."""
-    for index in indexes:
-        if name in index.columns:
+def refuse_used(
+    definition: TableDefinition, name: str, users: Iterable[IndexDefinition | CheckDefinition], what: str
+) -> None:
+    """Refuse to change a column of an index, or one that a check reads. Raises: SchemaInvalid."""
+    for each in users:
+        if name in each.columns:
+            kind, use = ("index", "part of") if isinstance(each, IndexDefinition) else ("check", "read by")
             raise SchemaInvalid(
-                f"{definition.name}.{name} is part of index {index.name} and cannot be {what}; drop the index first",
+                f"{definition.name}.{name} is {use} {kind} {each.name} and cannot be {what}; drop the {kind} first",
                 table=definition.name,
                 column=name,
-                index=index.name,
-            )
-
-
-def refuse_checked(definition: TableDefinition, name: str, checks: tuple[CheckDefinition, ...], what: str) -> None:
-    """Refuse to change a column that a check reads. Raises: SchemaInvalid."""
-    for check in checks:
-        if name in check.columns:
-            raise SchemaInvalid(
-                f"{definition.name}.{name} is read by check {check.name} and cannot be {what}; drop the check first",
-                table=definition.name,
-                column=name,
-                check=check.name,
+                **{kind: each.name},
             )
 
 
@@ -432,9 +422,8 @@ def change_columns(
         table = store.tables.named(name)
         after = change(table.definition)
         if column is not None:
-            building = tuple(each.definition for each in table.building)
-            refuse_indexed(table.definition, column, building, "changed")
-            refuse_checked(table.definition, column, table.announced, "changed")
+            building = [each.definition for each in table.building]
+            refuse_used(table.definition, column, (*building, *table.announced), "changed")
         if after.name != table.name and after.name in store.tables.by_name:
             raise TableExists(
                 f"table {after.name} exists; choose another name, or drop that table first", table=after.name

@@ -77,6 +77,16 @@ def test_text_means_the_expression(text: str, wanted: Expression) -> None:
     assert repr(condition_of(TABLE, text)) == repr(wanted)
 
 
+def test_more_than_two_conditions_are_joined() -> None:
+    """Story: a third condition after `and` or `or`, and a key of three columns, ended in a TypeError of Python."""
+    n = col("id")
+    assert repr(condition_of(TABLE, "id > 1 and id < 9 and id <> 5")) == repr((n > 1) & (n < 9) & (n != 5))
+    assert repr(condition_of(TABLE, "id = 1 or id = 2 or id = 3")) == repr((n == 1) | (n == 2) | (n == 3))
+    table = TableDefinition(1, 1, "t", tuple(COLUMNS), ("id", "odd name", "and"))
+    wanted = (n == 1) & (col("odd name") == 2) & (col("and") == 3)
+    assert repr(condition_of(table, None, ("1", "2", "3"))) == repr(wanted)
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

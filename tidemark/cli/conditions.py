@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import Decimal, InvalidOperation
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
@@ -123,16 +124,16 @@ class _Parser:
 
     # --- conditions ------------------------------------------------------------------------------
     def _any(self) -> Expression:
-        found = [self._all()]
+        found = self._all()
         while self._take("or"):
-            found.append(self._all())
-        return joined(False, *found) if len(found) > 1 else found[0]
+            found = joined(False, found, self._all())
+        return found
 
     def _all(self) -> Expression:
-        found = [self._one()]
+        found = self._one()
         while self._take("and"):
-            found.append(self._one())
-        return joined(True, *found) if len(found) > 1 else found[0]
+            found = joined(True, found, self._one())
+        return found
 
     def _one(self) -> Expression:
         self._depth += 1
@@ -290,6 +291,4 @@ def condition_of(definition: TableDefinition, where: str | None, key: Sequence[s
         if len(where) > CHARACTERS_MAX:
             raise click.UsageError(f"--where has {len(where):,} characters, more than {CHARACTERS_MAX:,}")
         found.append(_Parser(definition, where).condition())
-    if not found:
-        return None
-    return joined(True, *found) if len(found) > 1 else found[0]
+    return reduce(partial(joined, True), found) if found else None

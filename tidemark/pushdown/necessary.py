@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tidemark.engine import types as t
@@ -100,7 +100,7 @@ def _weakened(node: Expression, negated: bool, definition: TableDefinition) -> F
     known = [each for each in found if each is not None]
     if not known or (not is_and and len(known) < len(found)):
         return None
-    return reduce(lambda one, other: joined(is_and, one, other), known)
+    return reduce(partial(joined, is_and), known)
 
 
 def _compiled(leaf: Found, definition: TableDefinition) -> Found:
