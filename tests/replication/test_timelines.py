@@ -344,6 +344,6 @@ def test_last_event_of_a_file_before_a_timeline_is_found() -> None:
     names = db.binlog.writer.index.names  # type: ignore[union-attr]
     assert [e.parse(raw, Position("f", 4))[1].name for raw in found] == names[1:]  # type: ignore[union-attr]
     db = open_site(db.parts.files.kill(), **WHOLE)
-    rows = [row for each in transactions_in(db.parts.files) for row in each.rows]
-    assert [row.after["id"] for row in rows] == [*range(5)]  # type: ignore[index]
+    rows = [row.after for each in transactions_in(db.parts.files) for row in each.rows]
+    assert [row and row["id"] for row in rows] == [*range(5)]
     db.close()
