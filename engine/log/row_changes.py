@@ -425,7 +425,8 @@ def _repeating(rows: Words) -> Words:
 def _clashing(found: _Imaged, txids: Words, row_format: RowFormat) -> Words:
     """Return those of some transactions in which a row gets a value of a unique index that another row still has."""
     some = np.flatnonzero(np.isin(found.rows[:, RW_TXID], txids))
-    places = np.arange(len(some))
+    if not some.size:  # what they have changed was taken back
+        return NOTHING
     owners = found.rows[some, RW_TXID]
     is_clashing = np.zeros(len(some), dtype=np.bool_)
     for index in row_format.definition.indexes:
@@ -434,7 +435,7 @@ def _clashing(found: _Imaged, txids: Words, row_format: RowFormat) -> Words:
             released = np.flatnonzero((old >= 0) & (old != new))
             taken = np.flatnonzero((new >= 0) & (old != new))
             releases = np.full(int(max(old.max(), new.max())) + 1, -1)  # by value, where its holder releases it
-            releases[old[released]] = places[released]
+            releases[old[released]] = released
             is_clashing[taken] |= releases[new[taken]] > taken
     return np.unique(owners[is_clashing])
 
